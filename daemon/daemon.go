@@ -191,7 +191,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		r.close()
 		return nil, err
 	}
-	book.RenewPools(ctx, fmt.Sprintf("%s, sandbox-memory %v", version.Version, cfg.SandboxMemory))
+	book.RenewPools(ctx, fmt.Sprintf("%s, sandbox-memory %v, max-sandbox-log %d", version.Version, cfg.SandboxMemory, cfg.MaxSandboxLog), cfg.AutoPool)
 	r.links = links.New(context.WithoutCancel(ctx), links.Options{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
 		FirstPID: func(ctx context.Context, id string) (int, error) { return r.loop.FirstPID(ctx, id) },

@@ -367,8 +367,8 @@ func TestWhereTheHostNameCannotChangeANamedSandboxIsANewOne(t *testing.T) {
 			in.setPool(t, "stock", append([]string{"--image", harness.ImageBusybox}, c.args...)...)
 			in.Create(t, "demo", harness.ImageBusybox, c.args...)
 			harness.WantSame(t, "its host name", in.inside(t, "demo", "hostname; cat /etc/hostname"), "demo\ndemo\n")
-			if p := in.pool(t, "stock"); p.GetHits() != 0 || p.GetMisses() != 1 {
-				t.Errorf("the pool is %v, want one miss", p)
+			if p := in.pool(t, "stock"); p.GetHits() != 0 || p.GetMisses() != 1 || !strings.Contains(p.GetTrouble(), "set hostname") {
+				t.Errorf("the pool is %v, want one miss, and what to do about it", p)
 			}
 		})
 	}

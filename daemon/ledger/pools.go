@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,6 +81,13 @@ func (l *Ledger) Pools() []Pool {
 	return slices.SortedFunc(maps.Values(l.pools.all), func(a, b Pool) int { return cmp.Compare(a.Name, b.Name) })
 }
 
+// HasPools reports whether there is a pool.
+func (l *Ledger) HasPools() bool {
+	l.pools.mu.Lock()
+	defer l.pools.mu.Unlock()
+	return len(l.pools.all) > 0
+}
+
 // Pool returns the pool with an id.
 func (l *Ledger) Pool(id string) (Pool, bool) {
 	for _, p := range l.Pools() {
@@ -114,17 +122,24 @@ func (l *Ledger) Ahead(pool string) []Sandbox {
 const AutoPool = "auto"
 
 // RenewPools makes the pools of another daemon anew: what it has made ahead may differ from what this one
-// makes, and is not handed out. by names this one, with the settings that show in its sandboxes. Call it
-// before anything else about pools.
-func (l *Ledger) RenewPools(ctx context.Context, by string) {
+// makes, and is not handed out. by names this one, with the settings that show in its sandboxes, and auto is
+// the size of AutoPool. Call it before anything else about pools.
+func (l *Ledger) RenewPools(ctx context.Context, by string, auto int) {
 	l.pools.madeBy = by
 	for _, p := range l.Pools() {
-		if p.MadeBy == by {
-			continue
+		size := p.Size
+		if p.Name == AutoPool {
+			size = auto
 		}
-		spec, err := l.PoolSpec(ctx, p)
-		if err == nil {
-			_, err = l.SetPool(ctx, p.Name, p.Size, spec)
+		var err error
+		switch {
+		case size == 0:
+			_, err = l.RemovePool(ctx, p.Name)
+		case p.MadeBy != by || size != p.Size:
+			var spec *agboxv1.CreateSpec
+			if spec, err = l.PoolSpec(ctx, p); err == nil {
+				_, err = l.SetPool(ctx, p.Name, size, spec)
+			}
 		}
 		if err != nil {
 			l.log.Error("a pool cannot be made anew", "pool", p.Name, "error", err)
@@ -134,9 +149,22 @@ func (l *Ledger) RenewPools(ctx context.Context, by string) {
 
 // SetPool makes a pool, or changes it. A pool with another spec has another id. The error is POOL_LIMIT
 // if there are too many.
-func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
+func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (p Pool, err error) {
+	for {
+		was, _ := l.pool(name)
+		if p, err = l.setPool(ctx, was, name, size, spec); !errors.Is(err, errPoolChanged) {
+			return p, err
+		}
+	}
+}
+
+// errPoolChanged means that somebody has changed a pool meanwhile.
+var errPoolChanged = errors.New("the pool has changed")
+
+// setPool makes a pool what it was not, or was. The error is errPoolChanged if it is not what it was any more.
+func (l *Ledger) setPool(ctx context.Context, was Pool, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
 	next := &storev1.Pool{Id: ids.New(), Size: uint32(size), CreatedAt: timestamppb.New(l.now()), MadeBy: l.pools.madeBy}
-	if was, exists := l.pool(name); exists {
+	if was.ID != "" {
 		revealed, err := l.PoolSpec(ctx, was)
 		if err == nil && proto.Equal(revealed, spec) {
 			next.CreatedAt = timestamppb.New(was.CreatedAt)
@@ -151,29 +179,34 @@ func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agbox
 	var unused string
 	err := l.store.Update(ctx, func(tx *store.Tx) error {
 		unused = ""
-		was, err := tx.Pool(name)
+		now, err := tx.Pool(name)
+		if errdefs.IsNotFound(err) {
+			now, err = new(storev1.Pool), nil
+		}
 		switch {
-		case err == nil:
-			next.Hits, next.Misses, next.UsedAt = was.GetHits(), was.GetMisses(), was.GetUsedAt()
-			if was.GetId() != next.GetId() {
-				unused, err = was.GetId(), tx.RemovePool(name, was)
-			}
-		case errdefs.IsNotFound(err):
-			if err = nil; len(tx.PoolNames()) >= MaxPools {
-				err = fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_POOL_LIMIT,
-					"There are %d pools already: remove one with \"agbox pool rm\".", MaxPools)
-			}
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		case now.GetId() != was.ID:
+			unused = next.GetId()
+			return errPoolChanged
+		case was.ID == "" && len(tx.PoolNames()) >= MaxPools:
+			unused = next.GetId()
+			return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_POOL_LIMIT,
+				"There are %d pools already: remove one with \"agbox pool rm\".", MaxPools)
+		case was.ID != "" && was.ID != next.GetId():
+			unused = was.ID
+			if err := tx.RemovePool(name, now); err != nil {
+				return err
+			}
 		}
+		next.Hits, next.Misses, next.UsedAt = now.GetHits(), now.GetMisses(), now.GetUsedAt()
 		tx.OnCommit(func() { l.putPool(poolOf(name, next)) })
 		return tx.PutPool(name, next, spec)
 	})
-	if err != nil {
+	if err = errors.Join(err, l.eraseUnused(unused)); err != nil {
 		return Pool{}, err
 	}
-	return poolOf(name, next), l.eraseUnused(unused)
+	return poolOf(name, next), nil
 }
 
 // RemovePool removes a pool and returns its id. The sandboxes that were made for it are not removed. The
@@ -231,22 +264,19 @@ func (l *Ledger) PoolSpec(ctx context.Context, p Pool) (*agboxv1.CreateSpec, err
 	})
 }
 
-// PoolsFor returns the pools that make a spec ahead, by name.
+// PoolsFor returns the pools that make a spec ahead, by name, and an error about those that cannot be read.
 func (l *Ledger) PoolsFor(ctx context.Context, spec *agboxv1.CreateSpec) (fit []Pool, err error) {
 	shown, _ := secrets.HideSpec(spec)
 	for _, p := range l.Pools() {
 		if !proto.Equal(p.Spec, shown) {
 			continue
 		}
-		whole, err := l.PoolSpec(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		if proto.Equal(whole, spec) {
+		whole, failed := l.PoolSpec(ctx, p)
+		if err = errors.Join(err, failed); failed == nil && proto.Equal(whole, spec) {
 			fit = append(fit, p)
 		}
 	}
-	return fit, nil
+	return fit, err
 }
 
 // Missed counts a request that fits the pool with an id and got none of its sandboxes.

@@ -3,8 +3,10 @@ package ledger
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/secrets"
@@ -106,12 +108,12 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	if whole, err := l.PoolSpec(t.Context(), all[0]); err != nil || !proto.Equal(whole, stack("one")) {
 		t.Errorf("its spec is %v, %v", whole, err)
 	}
-	l.RenewPools(t.Context(), "another daemon")
+	l.RenewPools(t.Context(), "another daemon", 0)
 	renewed := l.Pools()[0]
 	if whole, err := l.PoolSpec(t.Context(), renewed); err != nil || renewed.ID == made.ID || renewed.Hits != 1 || !renewed.CreatedAt.Equal(made.CreatedAt) || !proto.Equal(whole, stack("one")) {
 		t.Errorf("of another daemon it is %+v, %v", renewed, err)
 	}
-	if l.RenewPools(t.Context(), "another daemon"); l.Pools()[0].ID != renewed.ID {
+	if l.RenewPools(t.Context(), "another daemon", 0); l.Pools()[0].ID != renewed.ID {
 		t.Error("it is made anew by the same daemon")
 	}
 	other, err := l.SetPool(t.Context(), "stack", 1, stack("two"))
@@ -128,6 +130,42 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	}
 	_, err = l.RemovePool(t.Context(), "stack")
 	wantReason(t, err, agboxv1.ErrorReason_POOL_NOT_FOUND)
+}
+
+// TestPoolsThatManyChangeKeepTheirSecrets: who replaces a pool erases the key of the one that he has seen.
+func TestPoolsThatManyChangeKeepTheirSecrets(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	passwords := []string{"one", "two", "three"}
+	var seen sync.Map
+	var all errgroup.Group
+	for i := range 8 {
+		all.Go(func() error {
+			for range 10 {
+				p, err := l.SetPool(t.Context(), "stack", i, stack(passwords[i%3]))
+				if err != nil {
+					return err
+				}
+				seen.Store(p.ID, true)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	left := l.Pools()
+	if len(left) != 1 {
+		t.Fatalf("the pools are %v", left)
+	}
+	whole, err := l.PoolSpec(t.Context(), left[0])
+	if err != nil || !slices.Contains(passwords, whole.GetServices()[0].GetEnvs()["DB_PASSWORD"]) {
+		t.Errorf("its spec is %v, %v", whole, err)
+	}
+	for id := range seen.Range {
+		if _, err := l.store.Keys().Get(id.(string)); id != left[0].ID && !errors.Is(err, secrets.ErrNoKey) {
+			t.Errorf("a key is left: %v", err)
+		}
+	}
 }
 
 func TestOneOfManyTakesWhatWasMadeAhead(t *testing.T) {

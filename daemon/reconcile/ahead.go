@@ -27,24 +27,59 @@ func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateS
 	if !machine.Legal(sb.Record, agboxv1.EventType_SANDBOX_ACCEPTED) || l.Condition(sb) != (Condition{}) || !l.links.Connected(sb.ID) {
 		return false
 	}
-	if want.GetHostname() == "" && want.GetName() != "" && (l.opts.Unprivileged || sb.Spec.GetSecurity().GetReadOnlyRoot()) {
-		return false // only root can give a running container the host name, and only in files that can be written
+	if why := l.misnamed(sb, want); why != "" {
+		l.misfit(sb.Pool, why)
+		return false
 	}
 	primary, image, err := l.lookAhead(ctx, sb)
 	if errors.Is(err, errStale) {
 		l.unstock(ctx, sb)
 	}
-	// What an image sets itself stays, and the supervisor would be told the name.
-	named := slices.ContainsFunc(image.Env, func(entry string) bool { return strings.HasPrefix(entry, "HOSTNAME=") })
-	if err != nil || named || primary.State != runtime.StateRunning || primary.Nonce != sb.Nonce || primary.InstallID != l.opts.InstallID {
+	if err != nil || primary.State != runtime.StateRunning || primary.Nonce != sb.Nonce || primary.InstallID != l.opts.InstallID {
 		return false
 	}
+	// What an image sets itself stays, and the supervisor would be told the name.
+	if slices.ContainsFunc(image.Env, func(entry string) bool { return strings.HasPrefix(entry, "HOSTNAME=") }) {
+		l.misfit(sb.Pool, "Nobody gets anything of this pool, because its image sets HOSTNAME itself.")
+		return false
+	}
+	l.misfit(sb.Pool, "")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.sandboxes[sb.ID]; w != nil {
 		w.image = image
 	}
 	return true
+}
+
+// misnamed says why the host name of a request cannot be given to a sandbox that was made ahead; empty if it
+// can. Not each daemon may set that of a running container, and not each container has files for it.
+func (l *Loop) misnamed(sb ledger.Sandbox, want *agboxv1.CreateSpec) string {
+	why := ""
+	switch {
+	case want.GetHostname() != "", want.GetName() == "":
+		return ""
+	case sb.Spec.GetSecurity().GetReadOnlyRoot():
+		why = "its root file system is read-only"
+	default:
+		if err := l.links.SetHostname(sb.ID, sb.ID, sb.ID); err != nil {
+			why = "the daemon cannot set it: " + err.Error()
+		}
+	}
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("Who gives a name gets nothing of this pool, because the host name of a running container cannot follow (%s): "+
+		"set hostname in the pool and in the request, or create sandboxes without names.", why)
+}
+
+// misfit notes why a request that fits a pool gets nothing of it, as long as that lasts; empty if one could.
+func (l *Loop) misfit(pool, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.stocks[pool]; s != nil {
+		s.misfit = why
+	}
 }
 
 // stale reports whether the images of a sandbox that was made ahead have changed since.

@@ -210,9 +210,12 @@ func TestAPoolKeepsItsSize(t *testing.T) {
 
 func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	t.Parallel()
-	var percent atomic.Int64
+	var percent, later atomic.Int64
 	percent.Store(50)
-	l := begin(t, runtimetest.NewFake(), t.TempDir(), func(o *Options) { o.AvailableMemory = func() int { return int(percent.Load()) } })
+	l := begin(t, runtimetest.NewFake(), t.TempDir(), func(o *Options) {
+		o.AvailableMemory = func() int { return int(percent.Load()) }
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
 	p := l.setPool(2, runtimetest.FakeImage)
 	l.stocked(p.ID, 2)
 	percent.Store(scarceMemory - 1)
@@ -220,10 +223,41 @@ func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	if why := l.loop.PoolTrouble(p.ID); !strings.Contains(why, "memory") {
 		t.Errorf("it says %q", why)
 	}
-	percent.Store(enoughMemory - 1) // not yet
-	l.loop.EnqueuePool(p.ID)
 	percent.Store(enoughMemory)
+	l.loop.EnqueuePool(p.ID)
+	l.until("it is not short of memory", func() bool { return l.loop.PoolTrouble(p.ID) == "" })
+	l.stocked(p.ID, 0) // the pool may have been what took the memory
+	later.Store(int64(scarcePauseMin))
+	l.loop.EnqueuePool(p.ID)
 	l.stocked(p.ID, 2)
+	percent.Store(scarceMemory - 1)
+	l.stocked(p.ID, 0)
+	percent.Store(enoughMemory)
+	later.Store(int64(2 * scarcePauseMin))
+	l.loop.EnqueuePool(p.ID)
+	l.until("it is not short of memory", func() bool { return l.loop.PoolTrouble(p.ID) == "" })
+	l.stocked(p.ID, 0) // longer than before
+	later.Store(int64(4 * scarcePauseMin))
+	l.loop.EnqueuePool(p.ID)
+	l.stocked(p.ID, 2)
+}
+
+// TestWhatIsDegradedIsNotKept: it is READY and serves nobody.
+func TestWhatIsDegradedIsNotKept(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	p := l.setPool(1, runtimetest.FakeImage)
+	first := l.stocked(p.ID, 1)[0]
+	l.guests.mu.Lock()
+	l.guests.logs = errors.New("the folder was removed")
+	l.guests.mu.Unlock()
+	l.until("it is removed", func() bool {
+		sb, living := l.ledger.Sandbox(first)
+		return !living || sb.Want == machine.WantDeleted
+	})
+	if why := l.loop.PoolTrouble(p.ID); why != "the folder was removed" {
+		t.Errorf("the pool says %q", why)
+	}
 }
 
 func TestAPoolOfWhatCannotBeMadeWaits(t *testing.T) {
@@ -255,6 +289,38 @@ func TestWhatWasMadeOfAnotherImageIsNotHandedOut(t *testing.T) {
 	l.engine.AddImage("moving:1", runtime.Image{})
 	l.loop.Poke() // nobody asks for one
 	l.until("another one in its place", func() bool { return l.stocked(p.ID, 1)[0] != second })
+}
+
+// TestAPoolSaysWhyNobodyGetsWhatItHas, and that of what was created last is given up.
+func TestAPoolSaysWhyNobodyGetsWhatItHas(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.engine.AddImage("named:1", runtime.Image{Env: []string{"HOSTNAME=own"}})
+	named := &agboxv1.CreateSpec{Image: "named:1", Name: "demo"}
+	for _, c := range []struct {
+		ahead, want *agboxv1.CreateSpec
+		unnamed     error
+		why         string
+	}{
+		{&agboxv1.CreateSpec{Image: runtimetest.FakeImage}, &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo"}, errors.New("permitted to root"), "permitted to root"},
+		{&agboxv1.CreateSpec{Image: runtimetest.FakeImage, Security: &agboxv1.SecuritySpec{ReadOnlyRoot: new(true)}}, named, nil, "read-only"},
+		{&agboxv1.CreateSpec{Image: "named:1"}, named, nil, "sets HOSTNAME"},
+	} {
+		l.guests.mu.Lock()
+		l.guests.unnamed = c.unnamed
+		l.guests.mu.Unlock()
+		auto, err := l.ledger.SetPool(t.Context(), ledger.AutoPool, 1, c.ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.loop.EnqueuePool(auto.ID)
+		sb, _ := l.ledger.Sandbox(l.stocked(auto.ID, 1)[0])
+		l.until("the reason why nobody gets it", func() bool {
+			return !l.loop.Fit(t.Context(), sb, c.want) && strings.Contains(l.loop.PoolTrouble(auto.ID), c.why)
+		})
+		l.loop.EnqueuePool(auto.ID)
+		l.stocked(auto.ID, 0)
+	}
 }
 
 func TestAPoolShrinksWhenNobodyAsks(t *testing.T) {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,6 +21,10 @@ const (
 	// stockPauseMin and stockPauseMax bound the pause after a sandbox of a pool has failed. It doubles with
 	// each further one.
 	stockPauseMin, stockPauseMax = time.Second, 5 * time.Minute
+	// stockStable is how long a sandbox of a pool must be READY to end these pauses, unless somebody takes it.
+	stockStable = time.Minute
+	// scarcePauseMin is the pause after a lack of memory, which the pool itself may cause. It doubles up to poolIdle.
+	scarcePauseMin = time.Minute
 	// scarceMemory is the part of the memory of this machine below which nothing is kept ahead, in percent,
 	// and enoughMemory from which on something is made again.
 	scarceMemory, enoughMemory = 10, 20
@@ -36,10 +41,17 @@ type stock struct {
 	due      time.Time
 	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
 	asked string
+	// misfit says why the last request that looked at a ready one could not get it.
+	misfit string
+	// unfit are those that were READY and degraded at the last look.
+	unfit map[string]bool
 	// check means that the images of what is ready are looked at.
 	check bool
-	// scarce means that this machine has too little memory for it.
-	scarce bool
+	// scarce means that this machine has too little memory for it. scarcities counts how often that began, and
+	// spare is until when nothing is made after the last time.
+	scarce     bool
+	scarcities int
+	spare      time.Time
 }
 
 // EnqueuePool schedules a look at the pool with an id.
@@ -55,7 +67,7 @@ func (l *Loop) PoolTrouble(id string) string {
 	case s.scarce:
 		return fmt.Sprintf("Less than %d %% of the memory of this machine is available, so nothing is kept ahead.", scarceMemory)
 	default:
-		return s.trouble
+		return cmp.Or(s.trouble, s.misfit)
 	}
 }
 
@@ -100,26 +112,33 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 	check := s.check
 	s.check = false
 	l.mu.Unlock()
+	before := s.unfit
+	if check {
+		s.unfit = make(map[string]bool)
+	}
 	var coming, ready []ledger.Sandbox
 	for _, sb := range l.ledger.Ahead(id) {
 		switch {
 		case sb.Want == machine.WantDeleted:
 		case sb.State == machine.Ready && check && l.stale(ctx, sb):
 			l.unstock(ctx, sb)
+		case sb.State == machine.Ready && check && l.unfit(s, before, sb):
+			l.note(s, l.Condition(sb).Degraded)
+			l.unstock(ctx, sb)
 		case sb.State == machine.Ready:
 			ready = append(ready, sb)
 		case sb.State == machine.Pending:
 			coming = append(coming, sb)
 		default:
-			l.note(s, sb.ErrorMessage)
+			l.note(s, cmp.Or(sb.ErrorMessage, sb.StopMessage, "It has stopped."))
 			l.unstock(ctx, sb)
 		}
 	}
 	size := 0
 	if exists && !l.scarce(s) {
-		size = l.wanted(p)
+		size = l.wanted(p, s)
 	}
-	if sb, living := l.ledger.Sandbox(s.asked); living && (sb.Pool == "" || sb.State == machine.Ready) {
+	if sb, living := l.ledger.Sandbox(s.asked); living && (sb.Pool == "" || sb.State == machine.Ready && l.now().Sub(sb.ReadyAt) >= stockStable) {
 		l.note(s, "")
 	}
 	extra := len(ready) + len(coming) - size
@@ -131,6 +150,9 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 	}
 	l.mu.Lock()
 	due := s.due
+	if s.spare.After(due) {
+		due = s.spare
+	}
 	l.mu.Unlock()
 	if l.now().Before(due) {
 		return due
@@ -143,10 +165,22 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 	return time.Time{}
 }
 
+// unfit reports whether a sandbox is degraded now and was at the last look, so that nobody gets it.
+func (l *Loop) unfit(s *stock, before map[string]bool, sb ledger.Sandbox) bool {
+	if l.Condition(sb).Degraded == "" || l.Health().Err != nil {
+		return false
+	}
+	s.unfit[sb.ID] = true
+	return before[sb.ID]
+}
+
 // wanted returns how many sandboxes a pool keeps ready now.
-func (l *Loop) wanted(p ledger.Pool) int {
+func (l *Loop) wanted(p ledger.Pool, s *stock) int {
+	l.mu.Lock()
+	misfit := s.misfit != ""
+	l.mu.Unlock()
 	switch idle := l.now().Sub(p.UsedAt) >= poolIdle; {
-	case idle && p.Name == ledger.AutoPool:
+	case (idle || misfit) && p.Name == ledger.AutoPool:
 		return 0
 	case idle:
 		return min(p.Size, 1)
@@ -195,10 +229,14 @@ func (l *Loop) note(s *stock, why string) {
 
 // scarce reports whether this machine has too little memory to keep anything ahead.
 func (l *Loop) scarce(s *stock) bool {
-	percent := l.opts.AvailableMemory()
+	percent, now := l.opts.AvailableMemory(), l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.scarce = percent < scarceMemory || s.scarce && percent < enoughMemory
+	was := s.scarce
+	if s.scarce = percent < scarceMemory || was && percent < enoughMemory; s.scarce && !was {
+		s.spare = now.Add(min(scarcePauseMin<<min(s.scarcities, 10), poolIdle))
+		s.scarcities++
+	}
 	return s.scarce
 }
 

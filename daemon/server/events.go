@@ -184,6 +184,9 @@ func (s *eventCalls) selector(ctx context.Context, labels map[string]string) fun
 			one = s.choose(ctx, ev, accepted, labels)
 			known[id] = one
 		}
+		if ev.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
+			delete(known, id) // nothing of it follows
+		}
 		return !one.ahead && one.fits
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -78,8 +79,11 @@ type wish struct {
 }
 
 func (s *sandboxCalls) wishOf(ctx context.Context, req *agboxv1.CreateSandboxRequest, resolved *agboxv1.CreateSpec) (w wish) {
+	if !req.GetAnyId() || s.autoPool == 0 && !s.ledger.HasPools() {
+		return w
+	}
 	ahead, why := spec.Ahead(resolved)
-	if why != "" || !req.GetAnyId() {
+	if why != "" {
 		return w
 	}
 	w.ahead = ahead
@@ -93,12 +97,17 @@ func (s *sandboxCalls) wishOf(ctx context.Context, req *agboxv1.CreateSandboxReq
 	return w
 }
 
+// takeWithin bounds the looks at what was made ahead: with an engine that is slower, a new one is made.
+const takeWithin = time.Second
+
 // takeAhead returns a sandbox that was made ahead, which the request has from then on. It does not exist if
 // none is ready.
 func (s *sandboxCalls) takeAhead(ctx context.Context, w wish, resolved *agboxv1.CreateSpec, key ledger.RequestKey) (none ledger.Sandbox, err error) {
+	looks, cancel := context.WithTimeout(ctx, takeWithin)
+	defer cancel()
 	for _, pool := range w.pools {
 		for _, sb := range s.ledger.Ahead(pool) {
-			if !s.loop.Fit(ctx, sb, resolved) {
+			if !s.loop.Fit(looks, sb, resolved) {
 				continue
 			}
 			if sb, err = s.ledger.Take(ctx, sb.ID, resolved, key); !errors.Is(err, ledger.ErrTaken) {
