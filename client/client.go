@@ -368,7 +368,7 @@ func (c *Client) repeated(ctx context.Context, wait *patience, once func() (agai
 			return nil
 		}
 		e := c.decode(ctx, err)
-		if !again && e.Reason != agboxv1.ErrorReason_DAEMON_STOPPING.String() {
+		if !again && !e.stops() {
 			return e
 		}
 		if err := wait.again(ctx, e); err != nil {

@@ -50,6 +50,12 @@ func (e *Error) Is(target error) bool {
 // GRPCStatus makes status.Code and status.FromError work with the error.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
+// stops reports whether the daemon has refused the call because it is being stopped.
+func (e *Error) stops() bool { return e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() }
+
+// away reports whether no daemon serves for now.
+func (e *Error) away() bool { return e.lost || e.stops() }
+
 // codeClass is a sentinel for all errors of one code.
 type codeClass struct {
 	code codes.Code
@@ -180,7 +186,7 @@ func ended(cause error) *Error {
 // begun makes an error final if the call may have had an effect already, so it must not
 // be repeated.
 func (e *Error) begun(again bool) *Error {
-	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
+	if !again && e.stops() {
 		cut := *e
 		cut.Reason, cut.lost, cut.cause = "", true, ErrDaemonUnreachable
 		cut.Message = "agboxd stopped during the transfer. Start the transfer again."

@@ -107,8 +107,8 @@ func (o *outages) end() {
 // patience paces the retries after the daemon was lost, and bounds them.
 type patience struct {
 	bound time.Duration
-	// since is the time of the first of consecutive failures. It is zero if there is
-	// none.
+	// since is the time of the first of consecutive failures, or later if a daemon has served in
+	// between. It is zero if there is none.
 	since time.Time
 	pause time.Duration
 	// socket is named in the error after the last retry.
@@ -132,6 +132,17 @@ func (p *patience) reset() {
 	p.reached()
 }
 
+// served is called when a daemon is lost that has served a stream for a while, which makes up for as long
+// an outage.
+func (p *patience) served(a time.Duration) {
+	if p.since.IsZero() {
+		return
+	}
+	if p.since = p.since.Add(2 * a); p.since.After(time.Now()) {
+		p.since = time.Time{}
+	}
+}
+
 // reached is called when a daemon has answered.
 func (p *patience) reached() { p.outages.end() }
 
@@ -146,9 +157,9 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 	if p.since.IsZero() {
 		p.since, p.pause = now, firstPause
 	}
-	switch stops := e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String(); {
-	case stops, e.lost:
-		p.stopping = p.stopping || stops
+	switch {
+	case e.away():
+		p.stopping = p.stopping || e.stops()
 		if err := p.lost(ctx, now); err != nil {
 			return err
 		}
@@ -213,7 +224,7 @@ func (p *patience) lost(ctx context.Context, now time.Time) error {
 // boundFor returns how long to retry after e. 0 means no retry.
 func (p *patience) boundFor(e *Error) time.Duration {
 	switch {
-	case e.lost, e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String():
+	case e.away():
 		return p.bound
 	case e.Reason == agboxv1.ErrorReason_SANDBOX_UNREACHABLE.String():
 		return min(p.bound, recoveryBound)

@@ -10,9 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // TestAStartThatFailsIsTheReason: each case says what the starts of a crashed daemon give, one after
@@ -79,6 +81,47 @@ func TestAStartThatFailsIsTheReason(t *testing.T) {
 				}
 				if took := time.Since(begun); took < tc.after-longestPause || took > tc.after+2*longestPause {
 					t.Errorf("it ended after %v, want %v", took, tc.after)
+				}
+			})
+		})
+	}
+}
+
+// served is a stream of a daemon that is killed after a while.
+type served struct {
+	grpc.ServerStreamingClient[agboxv1.SandboxEvent]
+	a time.Duration
+}
+
+func (s served) Recv() (*agboxv1.SandboxEvent, error) {
+	time.Sleep(s.a)
+	return nil, &Error{Code: codes.Unavailable, lost: true}
+}
+
+// TestOnlyTheTimeWithoutADaemonIsBounded: a stream on which nothing happens outlives any number of daemons,
+// but not one that crashes as soon as it serves.
+func TestOnlyTheTimeWithoutADaemonIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		serves time.Duration
+		want   bool
+	}{"daemons that serve": {10 * time.Second, true}, "daemons that crash": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &Client{socket: "gone", reconnect: DefaultReconnect}
+				c.live.Store(new(connection))
+				tries, enough := 0, errors.New("enough")
+				open := func(context.Context, *agboxv1.WatchEventsRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[agboxv1.SandboxEvent], error) {
+					if tries++; tries == 1000 {
+						return nil, &Error{Message: enough.Error(), cause: enough}
+					}
+					if tries%10 > 0 { // it takes a moment until there is another one
+						return nil, &Error{Code: codes.Unavailable, lost: true}
+					}
+					return served{a: tc.serves}, nil
+				}
+				err := follow(t.Context(), c, open, endless, func() *agboxv1.WatchEventsRequest { return nil }, nil)
+				if errors.Is(err, enough) != tc.want {
+					t.Errorf("after %d tries it ended with %v", tries, err)
 				}
 			})
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -57,12 +58,15 @@ type opening[Req, T any] = func(context.Context, *Req, ...grpc.CallOption) (grpc
 // follow reads a server stream and resumes it where it broke. request returns the request for what
 // comes next. take handles one message. It returns done after the last message, or if the reader wants
 // no more. An error also ends the stream. follow reconnects within the client's bound, which starts
-// again with every message.
+// again with every message; the time in which a daemon serves makes up for time without one.
 func follow[Req, T any](ctx context.Context, c *Client, m opening[Req, T], end ending, request func() *Req, take func(*T) (done bool, err error)) error {
 	wait := c.newFollower()
+	var opened time.Time
 	open := func(ctx context.Context, in *Req, _ ...grpc.CallOption) (grpc.ServerStreamingClient[T], error) {
 		stream, err := m(ctx, in)
+		opened = time.Time{}
 		if err == nil {
+			opened = time.Now()
 			// gRPC opens a stream only on a connection on which a daemon has answered, and
 			// a message may take long.
 			c.answered.Store(true)
@@ -82,6 +86,9 @@ func follow[Req, T any](ctx context.Context, c *Client, m opening[Req, T], end e
 			wait.reset()
 		}
 		e := c.decode(ctx, err)
+		if !opened.IsZero() && e.away() {
+			wait.served(time.Since(opened))
+		}
 		if got && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
 			// The daemon drops a reader whose buffer is full. The cursor is still valid.
 			continue
