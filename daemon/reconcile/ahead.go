@@ -93,28 +93,48 @@ func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 func (l *Loop) lookAhead(ctx context.Context, sb ledger.Sandbox) (primary runtime.Container, image runtime.Image, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	var looks errgroup.Group
-	look := func(of imaged, name string, c *runtime.Container, i *runtime.Image) {
-		looks.Go(func() (err error) {
-			if *c, err = l.engine.InspectContainer(ctx, name); err != nil {
-				if errdefs.IsNotFound(err) && c != &primary {
-					return nil // of a service that may be missing
-				}
-				return err
-			}
-			want := imageRequest(of)
-			want.Policy = runtime.PullNever
-			if *i, err = l.engine.EnsureImage(ctx, want, nil); errdefs.IsNotFound(err) || err == nil && i.ID != c.ImageID {
-				err = errStale
-			}
-			return err
-		})
-	}
-	look(sb.Spec, runtime.PrimaryName(sb.ID), &primary, &image)
+	parts := []*part{{of: sb.Spec, name: runtime.PrimaryName(sb.ID)}}
 	for _, s := range sb.Spec.GetServices() {
-		look(s, runtime.ServiceName(sb.ID, s.GetName()), new(runtime.Container), new(runtime.Image))
+		parts = append(parts, &part{of: s, name: runtime.ServiceName(sb.ID, s.GetName()), optional: true})
 	}
-	return primary, image, looks.Wait()
+	var looks errgroup.Group
+	for _, p := range parts {
+		looks.Go(func() error { return p.lookAtContainer(ctx, l.engine) })
+		looks.Go(func() error { return p.lookAtImage(ctx, l.engine) })
+	}
+	if err := looks.Wait(); err != nil {
+		return primary, image, err
+	}
+	if slices.ContainsFunc(parts, func(p *part) bool { return p.container.ID != "" && p.container.ImageID != p.image.ID }) {
+		return primary, image, errStale
+	}
+	return parts[0].container, parts[0].image, nil
+}
+
+// part is a container of a sandbox that was made ahead, and the image that its name means now.
+type part struct {
+	of   imaged
+	name string
+	// optional means that the container may be missing.
+	optional  bool
+	container runtime.Container
+	image     runtime.Image
+}
+
+func (p *part) lookAtContainer(ctx context.Context, engine Engine) (err error) {
+	if p.container, err = engine.InspectContainer(ctx, p.name); p.optional && errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (p *part) lookAtImage(ctx context.Context, engine Engine) (err error) {
+	want := imageRequest(p.of)
+	want.Policy = runtime.PullNever
+	if p.image, err = engine.EnsureImage(ctx, want, nil); errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // configure tells the supervisor of a sandbox that was made ahead whose it is, and starts its own command

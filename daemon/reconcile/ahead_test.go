@@ -291,6 +291,31 @@ func TestWhatWasMadeOfAnotherImageIsNotHandedOut(t *testing.T) {
 	l.until("another one in its place", func() bool { return l.stocked(p.ID, 1)[0] != second })
 }
 
+// TestAPoolRestsWhileSomebodyWaits: the engine does not make the next one beside the one that was just asked for.
+func TestAPoolRestsWhileSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	var later time.Duration
+	l, s := &Loop{now: func() time.Time { return begun.Add(later) }}, new(stock)
+	for _, c := range []struct{ now, used, due time.Duration }{
+		{0, -stockRest, 0},
+		{0, 0, stockRest},
+		{stockRest - 1, 0, stockRest},
+		{stockRest, 0, 0},
+		{stockRest, stockRest, 2 * stockRest},
+		{2 * stockRest, 2 * stockRest, 3 * stockRest},
+		{3 * stockRest, 3 * stockRest, 4 * stockRest},
+		{stockRest + stockRestMax, stockRest + stockRestMax, 0}, // somebody asks all the time
+		{stockRest + stockRestMax, stockRest + stockRestMax, 2*stockRest + stockRestMax},
+	} {
+		later = c.now
+		due := l.makeAt(ledger.Pool{UsedAt: begun.Add(c.used)}, s)
+		if got, want := due.After(l.now()), c.due > 0; got != want || got && !due.Equal(begun.Add(c.due)) {
+			t.Errorf("at %v after a request at %v the next one is due %v, want %v", c.now, c.used, due.Sub(begun), c.due)
+		}
+	}
+}
+
 // TestAPoolSaysWhyNobodyGetsWhatItHas, and that of what was created last is given up.
 func TestAPoolSaysWhyNobodyGetsWhatItHas(t *testing.T) {
 	t.Parallel()

@@ -50,15 +50,15 @@ type guests struct {
 	main   string // exec id of the container's own command; empty: none
 	told   bool   // it was recorded
 	// boot and env are what the last call of Configure told.
-	boot  *guestv1.BootConfig
-	env   []string
-	deaf  int // calls of Configure that fail
+	boot *guestv1.BootConfig
+	env  []string
+	deaf int // calls of Configure that fail
 	// unnamed is the error of SetHostname.
 	unnamed error
-	hooks []*agboxv1.CreateExecRequest
-	held  bool // hooks do not end by themselves
-	did   []string
-	copy  func(context.Context) error // runs instead of copying
+	hooks   []*agboxv1.CreateExecRequest
+	held    bool // hooks do not end by themselves
+	did     []string
+	copy    func(context.Context) error // runs instead of copying
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {

@@ -25,6 +25,9 @@ const (
 	stockStable = time.Minute
 	// scarcePauseMin is the pause after a lack of memory, which the pool itself may cause. It doubles up to poolIdle.
 	scarcePauseMin = time.Minute
+	// stockRest is how long nothing is made after a request, which shall not wait for the engine's work about the
+	// next one; stockRestMax bounds that while requests keep coming.
+	stockRest, stockRestMax = 100 * time.Millisecond, 300 * time.Millisecond
 	// scarceMemory is the part of the memory of this machine below which nothing is kept ahead, in percent,
 	// and enoughMemory from which on something is made again.
 	scarceMemory, enoughMemory = 10, 20
@@ -39,6 +42,8 @@ type stock struct {
 	failures int
 	trouble  string
 	due      time.Time
+	// rests is since when the next one is put off because of requests.
+	rests time.Time
 	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
 	asked string
 	// misfit says why the last request that looked at a ready one could not get it.
@@ -148,13 +153,7 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 	if extra >= 0 || len(coming) > 0 {
 		return time.Time{}
 	}
-	l.mu.Lock()
-	due := s.due
-	if s.spare.After(due) {
-		due = s.spare
-	}
-	l.mu.Unlock()
-	if l.now().Before(due) {
+	if due := l.makeAt(p, s); l.now().Before(due) {
 		return due
 	}
 	if err := l.restock(ctx, p, s); err != nil && ctx.Err() == nil {
@@ -163,6 +162,29 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 		return l.now().Add(stockPauseMin)
 	}
 	return time.Time{}
+}
+
+// makeAt returns when a pool may make the next sandbox.
+func (l *Loop) makeAt(p ledger.Pool, s *stock) time.Time {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	due := s.due
+	if s.spare.After(due) {
+		due = s.spare
+	}
+	if rest := p.UsedAt.Add(stockRest); now.Before(rest) {
+		if s.rests.IsZero() {
+			s.rests = now
+		}
+		if now.Sub(s.rests) < stockRestMax && rest.After(due) {
+			due = rest
+		}
+	}
+	if !now.Before(due) {
+		s.rests = time.Time{}
+	}
+	return due
 }
 
 // unfit reports whether a sandbox is degraded now and was at the last look, so that nobody gets it.
