@@ -131,6 +131,10 @@ figures: image-base build ## Print the size and structure of the code, and how m
 fuzz: ## Run each fuzz test for FUZZ_TIME (default 30s); FUZZ=REGEXP selects some. 'make test' runs only their seeds
 	@scripts/fuzz.sh
 
+.PHONY: bench
+bench: images build ## Measure what people wait for beside Docker, and write BENCHMARKS.md; takes about 15 minutes on a quiet machine
+	@go run ./e2e/bench all
+
 .PHONY: bench-agents
 bench-agents: images build ## Measure agents: from spawn to work, reports, crashes, memory, 1,000 that wait, 10,000 that have ended
 	@go run ./e2e/bench agents

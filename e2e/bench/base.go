@@ -30,7 +30,7 @@ func benchBase(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	if err := makeProject(work); err != nil {
+	if err := makeProject(work, smallFiles); err != nil {
 		return err
 	}
 	return withInstall(func(c *client.Client, agbox func(...string) error) error {
@@ -102,13 +102,13 @@ func used(pid int) (time.Duration, error) {
 }
 
 // makeProject makes files that compress as source code does, 100 in each folder.
-func makeProject(work string) error {
+func makeProject(work string, files int) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	words := make([]string, 2000)
 	for i := range words {
 		words[i] = fmt.Sprintf("%07x ", r.Uint32()>>4)
 	}
-	for i := range smallFiles {
+	for i := range files {
 		dir := filepath.Join(work, fmt.Sprint(i/100))
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

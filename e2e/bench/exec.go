@@ -33,23 +33,25 @@ func benchExec(ctx context.Context) error {
 			return err
 		}
 		defer engine.Close()
-		api := pair{
-			theirs: func() error { return dockerExec(ctx, engine, runtime.PrimaryName(box)) },
-			ours:   func() error { return agboxExec(ctx, c, box) },
-		}
+		api, processes := execPairs(ctx, c, engine, box)
 		if err := api.run("exec of true over the API", "docker exec API", rounds); err != nil {
 			return err
 		}
-		processes := pair{
-			theirs: func() error {
-				return exec.CommandContext(ctx, "docker", "exec", runtime.PrimaryName(box), "true").Run()
-			},
-			ours: func() error {
-				return exec.CommandContext(ctx, filepath.Join("bin", "agbox"), "exec", box, "true").Run()
-			},
-		}
 		return processes.run("exec of true as a whole process", "docker exec", rounds/4)
 	})
+}
+
+// execPairs returns execs of true in a sandbox over the API, and as whole processes.
+func execPairs(ctx context.Context, c *client.Client, engine *docker.Client, box string) (api, processes pair) {
+	api = pair{
+		theirs: func() error { return dockerExec(ctx, engine, runtime.PrimaryName(box)) },
+		ours:   func() error { return agboxExec(ctx, c, box) },
+	}
+	processes = pair{
+		theirs: command(ctx, "docker", "exec", runtime.PrimaryName(box), "true"),
+		ours:   agboxCommand(ctx, "exec", box, "true"),
+	}
+	return api, processes
 }
 
 func agboxExec(ctx context.Context, c *client.Client, box string) error {

@@ -6,24 +6,32 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"time"
 )
 
 // benchmarks by name; each prints its own figures.
 var benchmarks = map[string]func(context.Context) error{
 	"agents":   benchAgents,
+	"all":      benchAll,
 	"base":     benchBase,
 	"figures":  benchFigures,
 	"copy":     benchCopy,
+	"create":   part(benchCreate).alone,
 	"exec":     benchExec,
+	"files":    part(benchFiles).alone,
 	"logs":     benchLogs,
 	"many":     benchMany,
+	"pool":     part(benchPool).alone,
 	"reads":    benchReads,
 	"recovery": benchRecovery,
+	"scale":    part(benchScale).alone,
 	"services": benchServices,
+	"start":    part(benchStart).alone,
 }
 
 func main() { os.Exit(run()) }
@@ -32,7 +40,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: bench agents|base|copy|exec|figures|logs|many|reads|recovery|services")
+		fmt.Fprintln(os.Stderr, "usage: bench", strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|"))
 		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {
@@ -73,22 +81,30 @@ type pair struct{ theirs, ours func() error }
 
 // run does both, in alternating blocks, and prints the results together.
 func (p pair) run(what, baseline string, rounds int) error {
-	var ours, theirs figures
-	for range max(1, rounds/block) {
-		for _, side := range []struct {
-			figures *figures
-			work    func() error
-			name    string
-		}{{&theirs, p.theirs, baseline}, {&ours, p.ours, "agbox"}} {
-			for range min(block, rounds) {
-				if err := side.figures.time(side.work); err != nil {
-					return fmt.Errorf("%s: %w", side.name, err)
-				}
-			}
-		}
+	theirs, ours, err := p.measure(baseline, rounds, block)
+	if err != nil {
+		return err
 	}
 	fmt.Printf("%s, %d times each, in turns of %d\n", what, len(ours), min(block, rounds))
 	fmt.Printf("  %-18s %s\n  %-18s %s\n", baseline, theirs, "agbox", ours)
 	fmt.Printf("  ratio of medians   %.1fx\n", float64(theirs.at(0.5))/float64(ours.at(0.5)))
 	return nil
+}
+
+// measure does both, in turns of so many.
+func (p pair) measure(baseline string, rounds, turn int) (theirs, ours figures, err error) {
+	for range max(1, rounds/turn) {
+		for _, side := range []struct {
+			figures *figures
+			work    func() error
+			name    string
+		}{{&theirs, p.theirs, baseline}, {&ours, p.ours, "agbox"}} {
+			for range min(turn, rounds) {
+				if err := side.figures.time(side.work); err != nil {
+					return nil, nil, fmt.Errorf("%s: %w", side.name, err)
+				}
+			}
+		}
+	}
+	return theirs, ours, nil
 }
