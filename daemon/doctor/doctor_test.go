@@ -83,6 +83,8 @@ func (g *guests) Fail(string, error) {}
 
 func (g *guests) Drop(string) {}
 
+func (g *guests) Discard(string) {}
+
 func (g *guests) EndAll(context.Context, string, bool) error { return nil }
 
 func (g *guests) LostDue(string) bool { return false }

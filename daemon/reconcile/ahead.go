@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateS
 	if !machine.Legal(sb.Record, agboxv1.EventType_SANDBOX_ACCEPTED) || l.Condition(sb) != (Condition{}) || !l.links.Connected(sb.ID) {
 		return false
 	}
-	if why := l.misnamed(sb, want); why != "" {
+	if why, fits := l.named(sb, want); !fits {
 		l.misfit(sb.Pool, why)
 		return false
 	}
@@ -52,33 +53,32 @@ func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateS
 	return true
 }
 
-// misnamed says why the host name of a request cannot be given to a sandbox that was made ahead; empty if it
-// can. Not each daemon may set that of a running container, and not each container has files for it.
-func (l *Loop) misnamed(sb ledger.Sandbox, want *agboxv1.CreateSpec) string {
-	why := ""
+// named reports whether the host name of a request can be given to a sandbox that was made ahead, and if not,
+// why that lasts. Not each daemon may set that of a running container, and not each container has files for it.
+func (l *Loop) named(sb ledger.Sandbox, want *agboxv1.CreateSpec) (why string, fits bool) {
 	switch {
 	case want.GetHostname() != "", want.GetName() == "":
-		return ""
+		return "", true
 	case sb.Spec.GetSecurity().GetReadOnlyRoot():
 		why = "its root file system is read-only"
 	default:
-		if err := l.links.SetHostname(sb.ID, sb.ID, sb.ID); err != nil {
-			why = "the daemon cannot set it: " + err.Error()
+		err := l.links.SetHostname(sb.ID, sb.ID, sb.ID)
+		if err == nil || !errors.Is(err, os.ErrPermission) {
+			return "", err == nil
 		}
-	}
-	if why == "" {
-		return ""
+		why = "the daemon cannot set it: " + err.Error()
 	}
 	return fmt.Sprintf("Who gives a name gets nothing of this pool, because the host name of a running container cannot follow (%s): "+
-		"set hostname in the pool and in the request, or create sandboxes without names.", why)
+		"set hostname in the pool and in the request, or create sandboxes without names.", why), false
 }
 
-// misfit notes why a request that fits a pool gets nothing of it, as long as that lasts; empty if one could.
+// misfit notes why a request that fits a pool gets nothing of it; empty if one could.
 func (l *Loop) misfit(pool, why string) {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.stocks[pool]; s != nil {
-		s.misfit = why
+		s.misfit, s.misfitUntil = why, now.Add(poolIdle)
 	}
 }
 
@@ -139,12 +139,12 @@ func (p *part) lookAtImage(ctx context.Context, engine Engine) (err error) {
 
 // configure tells the supervisor of a sandbox that was made ahead whose it is, and starts its own command
 // if nothing is to be copied in before. The environment may have secrets, so it is in no file.
-func (l *Loop) configure(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) configure(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	sb, err := l.ledger.Reveal(ctx, sb)
 	if err != nil {
 		return err
 	}
-	if !sb.WasReady && !o.Configured {
+	if !sb.WasReady && !sb.Furnished && !o.Configured { // afterwards its own command may run, by what was written
 		if err := l.bootAnew(ctx, sb, o); err != nil {
 			return err
 		}
@@ -167,7 +167,8 @@ func (l *Loop) configure(ctx context.Context, sb ledger.Sandbox, o *machine.Obse
 	if err := l.links.Configure(ctx, sb.ID, boot, env, name); err != nil {
 		return err
 	}
-	if o.Configured = true; sb.WasReady || len(hostfiles.Copies(sb.Spec)) == 0 {
+	w.configuredFor, o.Configured = sb.PendingSequence, true
+	if sb.WasReady || len(hostfiles.Copies(sb.Spec)) == 0 {
 		return l.execs.Release(ctx, sb.ID)
 	}
 	return nil

@@ -2,8 +2,10 @@ package reconcile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -11,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
@@ -129,6 +133,56 @@ func TestNothingIsReadyBeforeItsSupervisorIsTold(t *testing.T) {
 	})
 }
 
+// TestASandboxWhoseSupervisorCannotBeToldIsLookedAt: it says why, and what else happens to it is seen.
+func TestASandboxWhoseSupervisorCannotBeToldIsLookedAt(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	id, wish := l.ahead()
+	if _, err := l.ledger.Take(t.Context(), id, wish, ledger.RequestKey{}); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+	l.await(id, machine.Ready)
+	l.guests.mu.Lock()
+	l.guests.linked[id], l.guests.deaf = false, 1<<30 // its supervisor was started again
+	l.guests.mu.Unlock()
+	l.loop.Enqueue(id)
+	l.until("the reason why it serves nobody", func() bool {
+		sb, _ := l.ledger.Sandbox(id)
+		return strings.Contains(l.loop.Condition(sb).Degraded, "it does not answer in time")
+	})
+	for _, c := range l.engine.Containers() {
+		if c.SandboxID == id && c.Service == "db" {
+			l.engine.Kill(c.ID, 1)
+		}
+	}
+	l.awaitService(id, "db", machine.Down)
+}
+
+// TestWhoseASandboxIsIsToldOnce: a copy that takes long and is repeated is no supervisor that stays silent.
+func TestWhoseASandboxIsIsToldOnce(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	l := begin(t, runtimetest.NewFake(), t.TempDir(), func(o *Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	id, wish := l.ahead()
+	wish.Copies = copying(t).GetCopies()
+	l.guests.mu.Lock()
+	l.guests.copy = func(context.Context) error {
+		if later.Swap(int64(2*patience)) > 0 {
+			return nil
+		}
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "The copy was interrupted.")
+	}
+	l.guests.mu.Unlock()
+	if _, err := l.ledger.Take(t.Context(), id, wish, ledger.RequestKey{}); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+	l.await(id, machine.Ready)
+}
+
 // containers returns the ids of the containers of a sandbox.
 func (l *life) containers(id string) (all []string) {
 	l.t.Helper()
@@ -225,7 +279,7 @@ func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	}
 	percent.Store(enoughMemory)
 	l.loop.EnqueuePool(p.ID)
-	l.until("it is not short of memory", func() bool { return l.loop.PoolTrouble(p.ID) == "" })
+	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p.ID), "a while ago") })
 	l.stocked(p.ID, 0) // the pool may have been what took the memory
 	later.Store(int64(scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
@@ -235,7 +289,7 @@ func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	percent.Store(enoughMemory)
 	later.Store(int64(2 * scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
-	l.until("it is not short of memory", func() bool { return l.loop.PoolTrouble(p.ID) == "" })
+	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p.ID), "a while ago") })
 	l.stocked(p.ID, 0) // longer than before
 	later.Store(int64(4 * scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
@@ -327,7 +381,7 @@ func TestAPoolSaysWhyNobodyGetsWhatItHas(t *testing.T) {
 		unnamed     error
 		why         string
 	}{
-		{&agboxv1.CreateSpec{Image: runtimetest.FakeImage}, &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo"}, errors.New("permitted to root"), "permitted to root"},
+		{&agboxv1.CreateSpec{Image: runtimetest.FakeImage}, &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo"}, fs.ErrPermission, "permission denied"},
 		{&agboxv1.CreateSpec{Image: runtimetest.FakeImage, Security: &agboxv1.SecuritySpec{ReadOnlyRoot: new(true)}}, named, nil, "read-only"},
 		{&agboxv1.CreateSpec{Image: "named:1"}, named, nil, "sets HOSTNAME"},
 	} {

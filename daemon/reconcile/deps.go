@@ -172,6 +172,8 @@ type Links interface {
 	// Configure tells the supervisor of a sandbox that was made ahead whose it is. Nobody gets a new link of
 	// such a sandbox before. A second call has no effect.
 	Configure(ctx context.Context, sandboxID string, boot *guestv1.BootConfig, env []string, hostname string) error
+	// Discard breaks the link of a sandbox. The next one is made when the loop asks for it.
+	Discard(sandboxID string)
 	// SetHostname sets the host name in the container of a linked supervisor. Only a daemon of root can.
 	SetHostname(sandboxID, was, name string) error
 	// End ends that supervisor, and with it everything in its container, although the engine

@@ -116,6 +116,13 @@ func (g *guests) CheckLogs(string) error {
 	return g.logs
 }
 
+func (g *guests) Discard(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.linked[id] = false
+	g.did = append(g.did, "discard")
+}
+
 func (g *guests) Drop(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,6 +184,7 @@ func (g *guests) Configure(_ context.Context, id string, boot *guestv1.BootConfi
 	}
 	if g.deaf > 0 {
 		g.deaf--
+		g.linked[id] = false // the link is held
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE, "it does not answer in time")
 	}
 	g.did, g.boot, g.env = append(g.did, "configure"), boot, env

@@ -44,6 +44,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workTurn) time.Time {
 		o.Inherited = sb.PendingSequence <= sb.Inherited
 		o.HandedOver = l.opts.HandedOver
 		o.StartedAt = w.startedAt
+		o.Configured = w.configuredFor == sb.PendingSequence
 		o.DrainUntil = l.drainUntil(w, sb)
 		step := machine.Next(sb.Record, o, l.rules(sb), l.now())
 		if step.Do == machine.Rest {
@@ -114,7 +115,7 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 	case machine.Connect:
 		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
 	case machine.Configure:
-		return l.configure(ctx, sb, o)
+		return l.configure(ctx, w, sb, o)
 	case machine.Stop:
 		return l.stop(ctx, w, sb, o)
 	case machine.Kill:

@@ -139,6 +139,8 @@ type sandboxWork struct {
 	// startedFor.
 	startedAt  time.Time
 	startedFor uint64
+	// configuredFor is the PENDING in which this daemon has told the supervisor whose its sandbox is.
+	configuredFor uint64
 	// drainUntil is how long the current stop or removal waits for incarnations of agents, or
 	// zero.
 	drainUntil time.Time

@@ -46,14 +46,16 @@ type stock struct {
 	rests time.Time
 	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
 	asked string
-	// misfit says why the last request that looked at a ready one could not get it.
-	misfit string
+	// misfit says why the last request that looked at a ready one could not get it, which may be over from
+	// misfitUntil on.
+	misfit      string
+	misfitUntil time.Time
 	// unfit are those that were READY and degraded at the last look.
 	unfit map[string]bool
 	// check means that the images of what is ready are looked at.
 	check bool
-	// scarce means that this machine has too little memory for it. scarcities counts how often that began, and
-	// spare is until when nothing is made after the last time.
+	// scarce means that this machine has too little memory for it. scarcities counts how often that was so in
+	// a row, and spare is until when nothing is made after the last time.
 	scarce     bool
 	scarcities int
 	spare      time.Time
@@ -64,6 +66,7 @@ func (l *Loop) EnqueuePool(id string) { l.workers.Enqueue(workKey{Kind: forPool,
 
 // PoolTrouble says why a pool does not get on; empty if it does.
 func (l *Loop) PoolTrouble(id string) string {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch s := l.stocks[id]; {
@@ -71,9 +74,14 @@ func (l *Loop) PoolTrouble(id string) string {
 		return ""
 	case s.scarce:
 		return fmt.Sprintf("Less than %d %% of the memory of this machine is available, so nothing is kept ahead.", scarceMemory)
-	default:
-		return cmp.Or(s.trouble, s.misfit)
+	case s.trouble != "":
+		return s.trouble
+	case now.Before(s.misfitUntil) && s.misfit != "":
+		return s.misfit
+	case now.Before(s.spare):
+		return fmt.Sprintf("Little memory of this machine was available a while ago, so nothing is made ahead before %s.", s.spare.Local().Format(time.TimeOnly))
 	}
+	return ""
 }
 
 func (l *Loop) enqueuePoolOf(sandboxID string) {
@@ -173,7 +181,11 @@ func (l *Loop) makeAt(p ledger.Pool, s *stock) time.Time {
 	if s.spare.After(due) {
 		due = s.spare
 	}
-	if rest := p.UsedAt.Add(stockRest); now.Before(rest) {
+	rest := p.UsedAt.Add(stockRest)
+	if limit := now.Add(stockRest); rest.After(limit) {
+		rest = limit // the clock was set back
+	}
+	if now.Before(rest) {
 		if s.rests.IsZero() {
 			s.rests = now
 		}
@@ -198,10 +210,11 @@ func (l *Loop) unfit(s *stock, before map[string]bool, sb ledger.Sandbox) bool {
 
 // wanted returns how many sandboxes a pool keeps ready now.
 func (l *Loop) wanted(p ledger.Pool, s *stock) int {
+	now := l.now()
 	l.mu.Lock()
-	misfit := s.misfit != ""
+	misfit := s.misfit != "" && now.Before(s.misfitUntil)
 	l.mu.Unlock()
-	switch idle := l.now().Sub(p.UsedAt) >= poolIdle; {
+	switch idle := now.Sub(p.UsedAt) >= poolIdle; {
 	case (idle || misfit) && p.Name == ledger.AutoPool:
 		return 0
 	case idle:
@@ -255,7 +268,10 @@ func (l *Loop) scarce(s *stock) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was := s.scarce
-	if s.scarce = percent < scarceMemory || was && percent < enoughMemory; s.scarce && !was {
+	if s.scarce = percent < scarceMemory || was && percent < enoughMemory; was && !s.scarce {
+		if now.Sub(s.spare) > poolIdle {
+			s.scarcities = 0
+		}
 		s.spare = now.Add(min(scarcePauseMin<<min(s.scarcities, 10), poolIdle))
 		s.scarcities++
 	}

@@ -79,15 +79,21 @@ func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o
 			w.unseen = l.now()
 		}
 		if err == nil && sb.Taken {
-			err = l.configure(round, sb, o) // each life of the supervisor is told
+			err = l.configure(round, w, sb, o) // each life of the supervisor is told
+		}
+		if linked && err != nil && !l.links.Connected(sb.ID) {
+			// It is held, and the next one repeats it: nothing may run without its environment.
+			l.links.Discard(sb.ID)
+			if sb.State == machine.Pending {
+				return err
+			}
+			l.log.Warn("supervisor cannot be told whose its sandbox is", "sandbox_id", sb.ID, "error", err)
+			o.ConnectFailed, w.unlinked = true, err
+			return nil
 		}
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may have ended before this.
 			err = l.execs.Release(round, sb.ID)
-		}
-		if linked && err != nil {
-			l.links.Drop(sb.ID) // the next link repeats it: nothing may run without its environment
-			return err
 		}
 		switch {
 		case err == nil:

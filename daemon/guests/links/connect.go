@@ -183,11 +183,11 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) err
 	}, func(rec *guestv1.ExecRecord) {
 		l.reports.Report(ctx, lk, rec)
 	})
-	l.forget(lk)
+	due := l.forget(lk)
 	if ctx.Err() == nil && (!published || tampered(err)) {
 		l.broke(lk.SandboxID, err)
 	}
-	if ctx.Err() == nil && published { // else Connect returns err, and its caller pauses before it tries again
+	if ctx.Err() == nil && published && due { // else Connect returns err, and its caller pauses before it tries again
 		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
 		l.lost(lk.SandboxID)
 	}

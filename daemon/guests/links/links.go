@@ -195,12 +195,29 @@ func (l *Links) Drop(sandboxID string) {
 	}
 }
 
-func (l *Links) forget(lk *Link) {
+// Discard breaks the sandbox's link, if there is one. Unlike after Drop, it counts as one that the supervisor
+// has used up, and nothing asks for the next one.
+func (l *Links) Discard(sandboxID string) {
+	l.mu.Lock()
+	lk := l.links[sandboxID]
+	delete(l.links, sandboxID)
+	if lk != nil {
+		lk.discarded = true
+	}
+	l.mu.Unlock()
+	if lk != nil {
+		lk.Conn.Close()
+	}
+}
+
+// forget forgets a link that has broken, and reports whether the next one is due.
+func (l *Links) forget(lk *Link) (due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.links[lk.SandboxID] == lk {
 		delete(l.links, lk.SandboxID)
 	}
+	return !lk.discarded
 }
 
 // Get returns the link of a sandbox without waiting for one.
@@ -270,8 +287,9 @@ type Link struct {
 	logs logFolder
 	// asked are the execs that the link queries first.
 	asked map[string]machine.Exec
-	// held means that nobody gets the link before Configure. Links.mu guards it.
-	held bool
+	// held means that nobody gets the link before Configure, discarded that Discard has ended it. Links.mu
+	// guards both.
+	held, discarded bool
 
 	mu sync.Mutex // guards missed
 	// missed are the execs for which Miss has returned true.

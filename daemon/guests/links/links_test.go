@@ -454,6 +454,27 @@ func TestCloseEndsWorkAndWaitsForIt(t *testing.T) {
 	}
 }
 
+// TestADiscardedLinkAsksForNoOther: a supervisor that is linked and refuses what it must be told costs no more
+// than one that hangs up.
+func TestADiscardedLinkAsksForNoOther(t *testing.T) {
+	b := guesttest.New(t)
+	b.Links.SendReports(noReports{})
+	b.Serve(supervisor{}.methods())
+	made := 0
+	var err error
+	for ; made < 100 && err == nil; made++ {
+		err = b.Links.Connect(t.Context(), "a")
+		b.Links.Discard("a")
+	}
+	if made > 20 || !errdefs.IsUnavailable(err) || b.Links.Connected("a") {
+		t.Errorf("%d links within a moment, then %v", made, err)
+	}
+	b.Links.Close() // waits for the listeners
+	if len(b.Lost) > 0 {
+		t.Error("a discarded link is lost, so it is made again without a pause")
+	}
+}
+
 func TestASupervisorThatHangsUpAgainAndAgainIsLinkedOnlyAfterAPause(t *testing.T) {
 	b := guesttest.New(t)
 	now := time.Now()
