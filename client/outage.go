@@ -139,7 +139,7 @@ func (p *patience) served(a time.Duration) {
 		return
 	}
 	if p.since = p.since.Add(2 * a); p.since.After(time.Now()) {
-		p.since = time.Time{}
+		p.since, p.stopping, p.failed, p.nextStart = time.Time{}, false, nil, time.Time{}
 	}
 }
 

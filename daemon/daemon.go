@@ -42,6 +42,7 @@ import (
 	"github.com/agbox/agbox/runtime/docker"
 	"github.com/agbox/agbox/runtime/fence"
 	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/store"
 )
 
@@ -191,7 +192,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		r.close()
 		return nil, err
 	}
-	book.RenewPools(ctx, fmt.Sprintf("%s, sandbox-memory %v, max-sandbox-log %d", version.Version, cfg.SandboxMemory, cfg.MaxSandboxLog), cfg.AutoPool)
+	book.RenewPools(ctx, fmt.Sprintf("%s, sandbox-memory %v, max-sandbox-log %d", version.Version, cfg.SandboxMemory, cfg.MaxSandboxLog), cfg.AutoPool, spec.Ahead)
 	r.links = links.New(context.WithoutCancel(ctx), links.Options{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
 		FirstPID: func(ctx context.Context, id string) (int, error) { return r.loop.FirstPID(ctx, id) },

@@ -123,8 +123,9 @@ const AutoPool = "auto"
 
 // RenewPools makes the pools of another daemon anew: what it has made ahead may differ from what this one
 // makes, and is not handed out. by names this one, with the settings that show in its sandboxes, and auto is
-// the size of AutoPool. Call it before anything else about pools.
-func (l *Ledger) RenewPools(ctx context.Context, by string, auto int) {
+// the size of AutoPool. ahead says what of a spec this one makes, or why it makes nothing; such a pool is
+// removed. Call it before anything else about pools.
+func (l *Ledger) RenewPools(ctx context.Context, by string, auto int, ahead func(*agboxv1.CreateSpec) (*agboxv1.CreateSpec, string)) {
 	l.pools.madeBy = by
 	for _, p := range l.Pools() {
 		size := p.Size
@@ -136,10 +137,7 @@ func (l *Ledger) RenewPools(ctx context.Context, by string, auto int) {
 		case size == 0:
 			_, err = l.RemovePool(ctx, p.Name)
 		case p.MadeBy != by || size != p.Size:
-			var spec *agboxv1.CreateSpec
-			if spec, err = l.PoolSpec(ctx, p); err == nil {
-				_, err = l.SetPool(ctx, p.Name, size, spec)
-			}
+			err = l.renewPool(ctx, p, size, ahead)
 		}
 		if err != nil {
 			l.log.Error("a pool cannot be made anew", "pool", p.Name, "error", err)
@@ -253,6 +251,21 @@ func (l *Ledger) putPool(p Pool) {
 	l.pools.mu.Lock()
 	defer l.pools.mu.Unlock()
 	l.pools.all[p.Name] = p
+}
+
+func (l *Ledger) renewPool(ctx context.Context, p Pool, size int, ahead func(*agboxv1.CreateSpec) (*agboxv1.CreateSpec, string)) error {
+	spec, err := l.PoolSpec(ctx, p)
+	if err != nil {
+		return err
+	}
+	made, why := ahead(spec)
+	if why != "" {
+		l.log.Warn("a pool is removed, because its sandboxes are not made ahead any more", "pool", p.Name, "reason", why)
+		_, err = l.RemovePool(ctx, p.Name)
+		return err
+	}
+	_, err = l.SetPool(ctx, p.Name, size, made)
+	return err
 }
 
 // PoolSpec returns the spec of a pool with the secret values. Only a new sandbox of the pool may get them.

@@ -76,6 +76,9 @@ func stack(password string) *agboxv1.CreateSpec {
 	return &agboxv1.CreateSpec{Image: "img", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "img", Envs: map[string]string{"DB_PASSWORD": password}}}}
 }
 
+// unchanged is a daemon that makes the same ahead as the one before.
+func unchanged(spec *agboxv1.CreateSpec) (*agboxv1.CreateSpec, string) { return spec, "" }
+
 func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	dir := t.TempDir()
 	l, stop := open(t, dir)
@@ -108,12 +111,12 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	if whole, err := l.PoolSpec(t.Context(), all[0]); err != nil || !proto.Equal(whole, stack("one")) {
 		t.Errorf("its spec is %v, %v", whole, err)
 	}
-	l.RenewPools(t.Context(), "another daemon", 0)
+	l.RenewPools(t.Context(), "another daemon", 0, unchanged)
 	renewed := l.Pools()[0]
 	if whole, err := l.PoolSpec(t.Context(), renewed); err != nil || renewed.ID == made.ID || renewed.Hits != 1 || !renewed.CreatedAt.Equal(made.CreatedAt) || !proto.Equal(whole, stack("one")) {
 		t.Errorf("of another daemon it is %+v, %v", renewed, err)
 	}
-	if l.RenewPools(t.Context(), "another daemon", 0); l.Pools()[0].ID != renewed.ID {
+	if l.RenewPools(t.Context(), "another daemon", 0, unchanged); l.Pools()[0].ID != renewed.ID {
 		t.Error("it is made anew by the same daemon")
 	}
 	other, err := l.SetPool(t.Context(), "stack", 1, stack("two"))
@@ -130,6 +133,13 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 	}
 	_, err = l.RemovePool(t.Context(), "stack")
 	wantReason(t, err, agboxv1.ErrorReason_POOL_NOT_FOUND)
+	if _, err := l.SetPool(t.Context(), "stack", 1, stack("two")); err != nil {
+		t.Fatal(err)
+	}
+	refuses := func(*agboxv1.CreateSpec) (*agboxv1.CreateSpec, string) { return nil, "it has a mount" }
+	if l.RenewPools(t.Context(), "a third daemon", 0, refuses); len(l.Pools()) != 0 {
+		t.Errorf("of what this daemon does not make ahead there is a pool: %v", l.Pools())
+	}
 }
 
 // TestPoolsThatManyChangeKeepTheirSecrets: who replaces a pool erases the key of the one that he has seen.
