@@ -487,7 +487,7 @@ func TestWhatWasCreatedLastIsReadyAgain(t *testing.T) {
 	refused(t, in.Agbox(t, "pool", "set", "auto", "--image", harness.ImageBusybox), 2, "auto-pool")
 	refused(t, in.Agbox(t, "pool", "set", "p", "--size", "0", "--image", harness.ImageBusybox), 2, "size")
 	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "-p", "8080:80"), 2, "port")
-	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "--mount-workspace", in.Home), 2, "mounted")
+	refused(t, in.Agbox(t, "pool", "set", "p", "--image", harness.ImageBusybox, "--mount-workspace", t.TempDir()), 2, "mounted")
 	refused(t, in.Agbox(t, "pool", "rm", "nosuch"), 3, "pool ls")
 }
 

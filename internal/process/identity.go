@@ -94,9 +94,7 @@ func (id Identity) SetHostname(was, name string) error {
 	if its.Ino == own.Ino {
 		return fmt.Errorf("process %d has the host name of this machine", id.PID)
 	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine, in that namespace
+	return onThread(func() error {
 		err := os.NewSyscallError("setns", unix.Setns(int(space.Fd()), unix.CLONE_NEWUTS))
 		var now unix.Utsname
 		if err == nil {
@@ -105,7 +103,22 @@ func (id Identity) SetHostname(was, name string) error {
 		if err == nil && unix.ByteSliceToString(now.Nodename[:]) == was {
 			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
 		}
-		done <- err
+		return err
+	})
+}
+
+// onThread runs work on a thread that ends afterwards. It is not the main thread, which never ends, and whose
+// namespaces /proc/self shows as those of the process.
+func onThread(work func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			done <- onThread(work) // on another one, because this goroutine has the main thread
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- work() // locked for ever: the thread ends with the goroutine
 	}()
 	return <-done
 }

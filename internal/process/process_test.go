@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -217,5 +218,39 @@ func TestOnlyTheVariablesOfTheRuntimeAreTakenOut(t *testing.T) {
 	}
 	if rest, own := SplitGoVariables(SupervisorGoVariables()); len(rest) > 0 || len(own) != len(GoVariables) {
 		t.Errorf("of the blank ones it takes %v and leaves %v", own, rest)
+	}
+}
+
+// TestHostNamesAreSetAgain: none of the calls leaves this process in the namespace of the other one.
+func TestHostNamesAreSetAgain(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can set the host name of another process")
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUTS}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, was := Identify(cmd.Process.Pid), machine
+	for i := range 100 {
+		name := fmt.Sprint("box", i)
+		if err := id.SetHostname(was, name); err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		was = name
+	}
+	if err := Identify(os.Getpid()).SetHostname(machine, "other"); err == nil {
+		t.Error("the host name of this machine is set")
+	}
+	if now, err := os.Hostname(); err != nil || now != machine {
+		t.Errorf("this machine is called %s now, and was %s: %v", now, machine, err)
 	}
 }
