@@ -144,7 +144,11 @@ func (k Keys) renew(sandboxID string) error {
 		return err
 	}
 	k.sweeping.madeLocked(sandboxID)
-	return os.Chtimes(k.file(sandboxID), time.Time{}, time.Now())
+	err := os.Chtimes(k.file(sandboxID), time.Time{}, time.Now())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("it is erased meanwhile: %w", ErrNoKey)
+	}
+	return err
 }
 
 func (k Keys) make(sandboxID string) (err error) {

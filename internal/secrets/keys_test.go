@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -182,6 +184,25 @@ func TestAnErasedKeyIsGoneAlsoFromAFileThatIsStillOpen(t *testing.T) {
 	raw := make([]byte, keySize)
 	if _, err := f.ReadAt(raw, 0); err != nil || !bytes.Equal(raw, make([]byte, keySize)) {
 		t.Errorf("the file still has %x, %v", raw, err)
+	}
+}
+
+// TestAKeyIsMadeWhileAnotherErasesIt: a pool is set as it is while somebody replaces it.
+func TestAKeyIsMadeWhileAnotherErasesIt(t *testing.T) {
+	k := made(t)
+	var all errgroup.Group
+	for _, does := range []func(string) error{k.Make, k.Make, k.Make, k.Make, k.Erase} {
+		all.Go(func() error {
+			for range 500 {
+				if err := does("a"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
