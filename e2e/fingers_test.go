@@ -201,9 +201,7 @@ func TestTheLogOfTheDaemonIsShown(t *testing.T) {
 // beforeMain are the packages that may allocate more than 8 KiB before main begins. Each command waits for them.
 var beforeMain = []string{
 	"github.com/agbox/agbox/proto/agbox/v1", // the descriptors of the API, and of what they use
-	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate",
 	"google.golang.org/genproto/googleapis/rpc/errdetails",
-	"google.golang.org/protobuf/types/descriptorpb",
 	"google.golang.org/protobuf/internal/encoding/json", // a pattern, as in the next two
 	"oras.land/oras-go/v2/registry",
 	"github.com/opencontainers/go-digest",
