@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
@@ -65,6 +66,9 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workTurn) time.Time {
 		}
 		if fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
 			l.missedEngine(begun)
+		}
+		if errors.Is(err, errInterrupted) {
+			return time.Time{}
 		}
 		if err != nil {
 			return l.failed(ctx, w, sb, step, err)

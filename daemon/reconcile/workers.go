@@ -9,6 +9,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -56,6 +57,8 @@ type worker struct {
 	// asked means that a round was requested after the current one began. at is when.
 	asked bool
 	at    time.Time
+	// interrupted means that one of these requests was an Interrupt.
+	interrupted bool
 	// running means that a goroutine is in a round, or about to begin one.
 	running bool
 	// cancel cancels the interruptible part of the round. It is nil outside of one.
@@ -107,8 +110,11 @@ func (p *workers) enqueue(key workKey, interrupt bool) {
 	}
 	w.asked, w.at = true, now
 	w.stopTimer()
-	if interrupt && w.cancel != nil {
-		w.cancel()
+	if interrupt {
+		w.interrupted = true
+		if w.cancel != nil {
+			w.cancel()
+		}
 	}
 	if !w.running {
 		w.running = true
@@ -128,7 +134,7 @@ func (p *workers) work(key workKey, w *worker) {
 			p.mu.Unlock()
 			return
 		}
-		w.asked = false
+		w.asked, w.interrupted = false, false
 		ctx, turn := p.ctx, &workTurn{ID: key.ID, Kind: key.Kind, Asked: w.at, workers: p, worker: w}
 		p.mu.Unlock()
 
@@ -168,27 +174,29 @@ type workTurn struct {
 	worker  *worker
 }
 
-// Interruptible runs a part of the round that Interrupt may cancel. The cancellation is
-// not an error: the round that follows decides anew. The part does not run at all if
-// somebody has already asked for that round.
+// errInterrupted ends a round: the one that was asked for meanwhile decides anew.
+var errInterrupted = errors.New("another round was asked for, because something else is wanted now")
+
+// Interruptible runs a part of the round that Interrupt may cancel. It returns errInterrupted if
+// that happened, also before the part began: then it does not run at all.
 func (t *workTurn) Interruptible(ctx context.Context, part func(context.Context) error) error {
 	partCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t.workers.mu.Lock()
 	t.worker.cancel = cancel
-	asked := t.worker.asked
+	interrupted := t.worker.interrupted
 	t.workers.mu.Unlock()
 	defer func() {
 		t.workers.mu.Lock()
 		t.worker.cancel = nil
 		t.workers.mu.Unlock()
 	}()
-	if asked {
-		return nil // by an Interrupt, perhaps, that came before cancel was set
+	if interrupted {
+		return errInterrupted
 	}
 	err := part(partCtx)
 	if partCtx.Err() != nil && ctx.Err() == nil {
-		return nil
+		return errInterrupted
 	}
 	return err
 }
