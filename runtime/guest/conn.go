@@ -69,9 +69,11 @@ func (c *Conn) LogsDeleted() bool { return c.logsDeleted }
 
 // Configure replaces the supervisor's boot configuration, and sets entries "NAME=value" of the
 // environment of commands, before its own command was started. hostname is what the container is called.
+// If that command was started it was configured before, and stays so: a daemon of another version may
+// derive something else from the same specification.
 func (c *Conn) Configure(ctx context.Context, boot *guestv1.BootConfig, env []string, hostname string) error {
 	_, err := call[guestv1.ConfigureResponse](ctx, c, "Supervisor/Configure", &guestv1.ConfigureRequest{Boot: boot, Env: env, Hostname: hostname})
-	if err != nil {
+	if err != nil && codeOf(err) != rpc.FailedPrecondition {
 		return c.explain(ctx, err)
 	}
 	return nil
