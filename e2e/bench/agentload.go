@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	docker "github.com/docker/docker/client"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -27,7 +26,7 @@ const (
 
 // memory measures the private memory of a supervisor: fresh, with commands, with agents.
 func (b *agentBench) memory(ctx context.Context) error {
-	engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+	engine, err := newEngine()
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,6 @@ func benchMany(ctx context.Context) error {
 		}
 	}
 	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		config := fmt.Sprintf("max-agents: %d\nkeep-agents: 240h\n", 2*ended)
 		install, err := paths.FromEnv()
 		if err != nil {

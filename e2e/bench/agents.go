@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	docker "github.com/docker/docker/client"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -55,7 +53,6 @@ func withRobot(ctx context.Context, work func(b *agentBench, agbox func(...strin
 		return err
 	}
 	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		b := &agentBench{c: c, folder: folder}
 		if b.box, err = b.sandbox(ctx); err != nil {
 			return err
@@ -128,7 +125,7 @@ func aim(what string, f figures, aim time.Duration) {
 
 // spawns measures from the call that starts an agent to the state EXECUTING.
 func (b *agentBench) spawns(ctx context.Context) error {
-	engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+	engine, err := newEngine()
 	if err != nil {
 		return err
 	}

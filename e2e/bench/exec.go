@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,7 @@ const (
 // package, with a commit before and after, and docker exec over its API.
 func benchExec(ctx context.Context) error {
 	return withSandbox(ctx, func(c *client.Client, box string) error {
-		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+		engine, err := newEngine()
 		if err != nil {
 			return err
 		}
@@ -82,9 +83,14 @@ func dockerExec(ctx context.Context, engine *docker.Client, name string) error {
 	return err
 }
 
-// withInstall runs work with a daemon of a new install and stops the daemon afterwards.
-// agbox runs a command line on that install.
-func withInstall(work func(c *client.Client, agbox func(...string) error) error) error {
+// newEngine connects to the engine, for what it does alone.
+func newEngine() (*docker.Client, error) {
+	return docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+}
+
+// withInstall runs work with a daemon of a new install, and removes everything afterwards, also if the work
+// was interrupted. agbox runs a command line on that install.
+func withInstall(work func(c *client.Client, agbox func(...string) error) error) (err error) {
 	home, err := os.MkdirTemp("/var/tmp", "agbench")
 	if err != nil {
 		return err
@@ -101,27 +107,28 @@ func withInstall(work func(c *client.Client, agbox func(...string) error) error)
 	if err := agbox("daemon", "start"); err != nil {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
-	defer func() { _ = agbox("daemon", "stop") }()
+	defer func() { err = errors.Join(err, agbox("daemon", "stop")) }()
 	c, err := client.New()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	// The work may have ended the daemon.
+	defer func() { err = errors.Join(err, agbox("daemon", "start"), empty(context.Background(), c)) }()
 	return work(c, agbox)
 }
 
-// withSandbox runs work in a sandbox of a new install and removes everything afterwards.
+// withSandbox runs work in a sandbox of a new install.
 func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
 	return withSandboxOf(ctx, image, work)
 }
 
 func withSandboxOf(ctx context.Context, image string, work func(c *client.Client, box string) error) error {
-	return withInstall(func(c *client.Client, agbox func(...string) error) error {
+	return withInstall(func(c *client.Client, _ func(...string) error) error {
 		sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
 		if err != nil {
 			return err
 		}
-		defer func() { _ = agbox("rm", "-f", sb.GetSandboxId()) }()
 		if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
 			return err
 		}

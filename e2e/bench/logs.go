@@ -52,7 +52,7 @@ var (
 // not store. It also measures the memory of idle followers.
 func benchLogs(ctx context.Context) error {
 	return withSandboxOf(ctx, logImage, func(c *client.Client, box string) error {
-		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+		engine, err := newEngine()
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -37,7 +38,7 @@ var benchmarks = map[string]func(context.Context) error{
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: bench", strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|"))

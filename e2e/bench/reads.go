@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -21,7 +20,6 @@ const (
 // benchReads measures reads of sandboxes that live and of deleted ones.
 func benchReads(ctx context.Context) error {
 	return withInstall(func(c *client.Client, _ func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		busy, err := gather(ctx, c)
 		if err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 
 	"github.com/agbox/agbox/client"
 )
@@ -39,13 +41,9 @@ func benchRecovery(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
+	return withInstall(func(c *client.Client, agbox func(...string) error) error {
 		begun := time.Now()
 		jobs, err := fill(ctx, c, number)
-		defer func() {
-			// After any error, including one of the daemon.
-			err = errors.Join(err, agbox("daemon", "start"), empty(context.WithoutCancel(ctx), c))
-		}()
 		if err != nil {
 			return err
 		}
@@ -94,18 +92,36 @@ func fill(ctx context.Context, c *client.Client, number int) (jobs map[string]st
 	return jobs, err
 }
 
+// empty removes all pools and sandboxes of the install, and waits until the engine has nothing of it.
 func empty(ctx context.Context, c *client.Client) error {
-	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
+	pools, err := c.ListPools(ctx)
+	for _, p := range pools {
+		err = errors.Join(err, c.RemovePool(ctx, p.GetName()))
+	}
+	boxes, failed := c.ListSandboxes(ctx, client.ListOptions{})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	if err := each(makers, len(boxes), func(i int) error { return c.DeleteSandbox(ctx, boxes[i].GetSandboxId()) }); err != nil {
+		return err
+	}
+	engine, err := newEngine()
 	if err != nil {
 		return err
 	}
-	return each(makers, len(boxes), func(i int) error {
-		id := boxes[i].GetSandboxId()
-		if err := c.DeleteSandbox(ctx, id); err != nil {
+	defer engine.Close()
+	report, err := c.Doctor(ctx, false)
+	if err != nil {
+		return err
+	}
+	own := filters.NewArgs(filters.Arg("label", "agbox.install-id="+report.GetInstallId()))
+	for {
+		left, err := engine.NetworkList(ctx, network.ListOptions{Filters: own})
+		if err != nil || len(left) == 0 {
 			return err
 		}
-		return c.WaitDeleted(ctx, id)
-	})
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // each calls work for all numbers below count, several concurrently.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	docker "github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,7 +52,7 @@ func (f figures) cell() string {
 
 // describe says what was measured, and on what.
 func describe(ctx context.Context) (string, error) {
-	engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+	engine, err := newEngine()
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	docker "github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -123,7 +122,7 @@ func benchStart(ctx context.Context, r *report) error {
 // benchExecLines measures commands in a sandbox.
 func benchExecLines(ctx context.Context, r *report) error {
 	return withSandbox(ctx, func(c *client.Client, box string) error {
-		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+		engine, err := newEngine()
 		if err != nil {
 			return err
 		}
@@ -167,13 +166,17 @@ func (d dockerBox) down(ctx context.Context, stack bool) func() error {
 	if stack {
 		names = append(names, d.name+"-db")
 	}
-	return inOrder(command(ctx, "docker", names...), command(ctx, "docker", "network", "rm", d.name))
+	return func() error {
+		return errors.Join(command(ctx, "docker", names...)(), command(ctx, "docker", "network", "rm", d.name)())
+	}
 }
+
+// clear removes what a turn that failed or was interrupted has left.
+func (d dockerBox) clear() { _ = d.down(context.Background(), true)() }
 
 // benchCreate measures the making and the removal of sandboxes, one and eight at a time.
 func benchCreate(ctx context.Context, r *report) error {
 	return withInstall(func(c *client.Client, _ func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		made := line{what: "agbox create, until it is READY", their: "docker network create, docker run"}
 		removed := line{what: "agbox rm, until the prompt is back", their: "docker rm -f, docker network rm"}
 		eight := line{what: "eight at a time", their: "the same, one after the other"}
@@ -185,6 +188,10 @@ func benchCreate(ctx context.Context, r *report) error {
 			return func() error { return each(len(boxes), len(boxes), do) }
 		}
 		serially := func(do func(i int) error) func() error { return func() error { return each(1, len(boxes), do) } }
+		defer box.clear()
+		for _, b := range boxes {
+			defer b.clear()
+		}
 		for range turns {
 			err := errors.Join(
 				made.theirs.time(box.up(ctx, false)), removed.theirs.time(box.down(ctx, false)),
@@ -232,11 +239,12 @@ services:
 // benchPool measures what a pool hands out.
 func benchPool(ctx context.Context, r *report) error {
 	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		file := filepath.Join(os.Getenv("AGBOX_HOME"), "stack.yaml")
 		if err := os.WriteFile(file, []byte(stackFile), 0o600); err != nil {
 			return err
 		}
+		box := dockerBox{"agbench"}
+		defer box.clear()
 		for _, kind := range []struct {
 			what, their string
 			stack       bool
@@ -249,7 +257,7 @@ func benchPool(ctx context.Context, r *report) error {
 			if err := agbox(append([]string{"pool", "set", "stock", "--size", "2"}, kind.args...)...); err != nil {
 				return err
 			}
-			l, box := line{what: kind.what, their: kind.their}, dockerBox{"agbench"}
+			l := line{what: kind.what, their: kind.their}
 			for range kind.turns {
 				err := errors.Join(
 					stocked(ctx, c), l.theirs.time(box.up(ctx, kind.stack)), box.down(ctx, kind.stack)(),
@@ -299,7 +307,6 @@ func benchFiles(ctx context.Context, r *report) error {
 	defer os.RemoveAll(work)
 	p := plot{file: "workspace", title: "A sandbox with a workspace", x: "files", y: "seconds"}
 	err = withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
-		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
 		for _, size := range []int{100, 1000, smallFiles, 5 * smallFiles} {
 			source := filepath.Join(work, fmt.Sprint(size))
 			if err := makeProject(source, size); err != nil {
@@ -343,7 +350,7 @@ func benchFiles(ctx context.Context, r *report) error {
 // benchFollow measures how fast a long output reaches its reader. agbox keeps it, and the engine does not.
 func benchFollow(ctx context.Context, r *report) error {
 	return withSandboxOf(ctx, logImage, func(c *client.Client, box string) error {
-		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+		engine, err := newEngine()
 		if err != nil {
 			return err
 		}
@@ -363,9 +370,6 @@ func benchFollow(ctx context.Context, r *report) error {
 func benchScale(ctx context.Context, r *report) error {
 	p := plot{file: "scale", title: "Work beside sandboxes that run commands", x: "sandboxes", y: "milliseconds"}
 	err := withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
-		defer func() {
-			err = errors.Join(err, agbox("daemon", "start"), empty(context.WithoutCancel(ctx), c))
-		}()
 		jobs := make(map[string]string)
 		var few, many figures
 		for _, number := range []int{10, 50, 100, 200} {
