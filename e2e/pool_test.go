@@ -32,6 +32,9 @@ func (in *install) pool(t *testing.T, name string) *agboxv1.Pool {
 func (in *install) setPool(t *testing.T, name string, args ...string) {
 	t.Helper()
 	in.Must(t, append([]string{"pool", "set", name, "--size", "1"}, args...)...)
+	if p := in.pool(t, name); p.GetReady()+p.GetComing() != 1 {
+		t.Errorf("it does not say that one is coming: %v", p)
+	}
 	in.awaitPool(t, name)
 }
 

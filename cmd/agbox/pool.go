@@ -17,8 +17,9 @@ func (a *app) poolCommand() *cobra.Command {
 		Short: "Keep sandboxes ready that are handed out at once",
 		Long: `Keep sandboxes ready, with their services, that "agbox create" and the like hand out at once. A
 request gets one if its description differs from that of the pool at most in name, labels,
-environment, main command, user, copied files and workspace, and post_create. Otherwise a new
-sandbox is made. Sandboxes with mounts of this machine are not made ahead.
+environment, main command, user, copied files and workspace, and post_create. In name only if the
+daemon is that of root, and the file system of the sandbox not read-only. Otherwise a new sandbox
+is made. Sandboxes with mounts of this machine are not made ahead.
 
 The line "auto-pool: 1" in agboxd.yaml ("agboxd config") keeps one ready of what was created last,
 in the pool auto.`,
@@ -93,6 +94,8 @@ func (a *app) poolRows(pools []*agboxv1.Pool) [][]view.Cell {
 			status = p.GetTrouble()
 		case p.GetComing() > 0:
 			status = fmt.Sprintf("%d being made", p.GetComing())
+		case p.GetReady() < p.GetSize():
+			status = "idle, keeps fewer"
 		}
 		rows = append(rows, cells(
 			p.GetName(), fmt.Sprintf("%d/%d", p.GetReady(), p.GetSize()), p.GetSpec().GetImage(), fmt.Sprint(p.GetHits()), fmt.Sprint(p.GetMisses()),

@@ -84,6 +84,24 @@ func (l *Loop) PoolTrouble(id string) string {
 	return ""
 }
 
+// PoolWants returns how many sandboxes a pool keeps ready now, for as long as it has no trouble.
+func (l *Loop) PoolWants(p ledger.Pool) int {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	misfit := false
+	if s := l.stocks[p.ID]; s != nil {
+		misfit = s.misfit != "" && now.Before(s.misfitUntil)
+	}
+	switch idle := now.Sub(p.UsedAt) >= poolIdle; {
+	case (idle || misfit) && p.Name == ledger.AutoPool:
+		return 0
+	case idle:
+		return min(p.Size, 1)
+	}
+	return p.Size
+}
+
 func (l *Loop) enqueuePoolOf(sandboxID string) {
 	if sb, living := l.ledger.Sandbox(sandboxID); living && sb.Pool != "" {
 		l.EnqueuePool(sb.Pool)
@@ -149,7 +167,7 @@ func (l *Loop) poolRound(ctx context.Context, id string) (wake time.Time) {
 	}
 	size := 0
 	if exists && !l.scarce(s) {
-		size = l.wanted(p, s)
+		size = l.PoolWants(p)
 	}
 	if sb, living := l.ledger.Sandbox(s.asked); living && (sb.Pool == "" || sb.State == machine.Ready && l.now().Sub(sb.ReadyAt) >= stockStable) {
 		l.note(s, "")
@@ -206,21 +224,6 @@ func (l *Loop) unfit(s *stock, before map[string]bool, sb ledger.Sandbox) bool {
 	}
 	s.unfit[sb.ID] = true
 	return before[sb.ID]
-}
-
-// wanted returns how many sandboxes a pool keeps ready now.
-func (l *Loop) wanted(p ledger.Pool, s *stock) int {
-	now := l.now()
-	l.mu.Lock()
-	misfit := s.misfit != "" && now.Before(s.misfitUntil)
-	l.mu.Unlock()
-	switch idle := now.Sub(p.UsedAt) >= poolIdle; {
-	case (idle || misfit) && p.Name == ledger.AutoPool:
-		return 0
-	case idle:
-		return min(p.Size, 1)
-	}
-	return p.Size
 }
 
 // restock asks for one more sandbox.

@@ -58,6 +58,8 @@ type Loop interface {
 	EnqueuePool(id string)
 	// PoolTrouble says why the pool with an id does not get on. It is empty if it does.
 	PoolTrouble(id string) string
+	// PoolWants returns how many sandboxes a pool keeps ready now, for as long as it has no trouble.
+	PoolWants(ledger.Pool) int
 	// Fit reports whether a sandbox that was made ahead can be handed out: it runs, is linked, and is
 	// what would be made now.
 	Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateSpec) bool

@@ -84,5 +84,8 @@ func (s *poolCalls) shown(p ledger.Pool) *agboxv1.Pool {
 			}
 		}
 	}
+	if out.Trouble == "" {
+		out.Coming = max(out.Coming, uint32(max(0, s.loop.PoolWants(p)-int(out.Ready))))
+	}
 	return out
 }

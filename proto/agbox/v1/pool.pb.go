@@ -33,7 +33,8 @@ type Pool struct {
 	// How many are kept ready.
 	Size      uint32                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// How many are ready, and how many are being made.
+	// How many are ready, and how many are being made or will be soon. Both are less than size after an
+	// hour without a request, or if there is trouble.
 	Ready  uint32 `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
 	Coming uint32 `protobuf:"varint,6,opt,name=coming,proto3" json:"coming,omitempty"`
 	// Since when the oldest one is ready. Unset if none is.
