@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func (a *app) daemonStopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "Stop the daemon; sandboxes and commands keep running",
 		RunE: a.withRunning(stopBound, func(ctx context.Context, c *client.Client) error {
-			_ = untilRemoved(ctx, c) // the next daemon removes what is left
+			left, _ := untilRemoved(ctx, c)
 			pid, err := c.StopDaemon(ctx)
 			if errors.Is(err, client.ErrDaemonNotRunning) {
 				a.say("agboxd is not running: no process listens on %s.", c.Socket())
@@ -99,6 +100,9 @@ func (a *app) daemonStopCommand() *cobra.Command {
 			}
 			if err != nil {
 				return err
+			}
+			if len(left) > 0 {
+				a.say("Not removed yet: %s. The next daemon goes on with that.", strings.Join(left, ", "))
 			}
 			return a.printf("agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
 		}),

@@ -195,7 +195,7 @@ also a stopped one, stays, and so does each while a sandbox is being made.`,
 		Args:              arguments(1, -1, "an IMAGE"),
 		ValidArgsFunction: a.completeImages(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			if err := untilRemoved(ctx, c); err != nil {
+			if _, err := untilRemoved(ctx, c); err != nil {
 				return err
 			}
 			return a.each(ctx, args, func(ref string) error {
@@ -225,7 +225,7 @@ elsewhere it needs -f. A sandbox that needs one later has it built again.`,
 }
 
 func (a *app) pruneImages(ctx context.Context, c *client.Client, force bool) error {
-	if err := untilRemoved(ctx, c); err != nil {
+	if _, err := untilRemoved(ctx, c); err != nil {
 		return err
 	}
 	list, err := c.ListImages(ctx)

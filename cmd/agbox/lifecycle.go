@@ -83,23 +83,27 @@ func untilEnded(c *client.Client) func(context.Context, string) error {
 const removalTime = 10 * time.Second
 
 // untilRemoved waits for sandboxes that are being removed: they use images, and without a daemon nobody
-// removes them.
-func untilRemoved(ctx context.Context, c *client.Client) error {
+// removes them. left are those that still are after removalTime.
+func untilRemoved(ctx context.Context, c *client.Client) (left []string, err error) {
 	all, err := c.ListSandboxes(ctx, client.ListOptions{IncludeEnded: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	brief, cancel := context.WithTimeout(ctx, removalTime)
 	defer cancel()
 	for _, h := range all {
-		if h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETING {
-			err = cmp.Or(err, c.WaitDeleted(brief, h.GetSandboxId()))
+		if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_DELETING {
+			continue
+		}
+		failed := c.WaitDeleted(brief, h.GetSandboxId())
+		switch {
+		case failed != nil && brief.Err() != nil:
+			left = append(left, h.GetSandboxId())
+		case failed != nil:
+			err = cmp.Or(err, failed)
 		}
 	}
-	if brief.Err() != nil {
-		return ctx.Err()
-	}
-	return err
+	return left, cmp.Or(err, ctx.Err())
 }
 
 func (a *app) startCommand() *cobra.Command {

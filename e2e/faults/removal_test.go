@@ -82,3 +82,25 @@ func TestRmReturnsBeforeTheEngineHasRemovedAnything(t *testing.T) {
 	waits.Wait(t).Want(t, 0)
 	harness.WantSame(t, "agbox ls -qa", in.Must(t, "ls", "-qa"), "")
 }
+
+// TestAStopSaysWhatIsNotRemovedYet: it waits for removals, but not for an engine that hangs in one.
+func TestAStopSaysWhatIsNotRemovedYet(t *testing.T) {
+	t.Parallel()
+	proxy, in := proxied(t)
+	box := in.Create(t, "slow", harness.ImageBusybox)
+	proxy.Choose(func(r *http.Request) engine.Fault {
+		if r.Method == http.MethodDelete {
+			return engine.Hang
+		}
+		return engine.Pass
+	})
+	in.Must(t, "rm", "-f", "slow")
+	if r := in.Agbox(t, "daemon", "stop").Want(t, 0); !strings.Contains(r.Stderr, "Not removed yet: "+box) {
+		t.Errorf("a stop with a removal under way says %q", r.Stderr)
+	}
+	proxy.Choose(nil)
+	in.Must(t, "daemon", "start")
+	if err := in.Client(t).WaitDeleted(harness.Bounded(t), box); err != nil {
+		t.Errorf("the next daemon does not go on with it: %v", err)
+	}
+}
