@@ -751,6 +751,9 @@ func (w *twigs) bring(squash bool) {
 	for name := range w.landed { // nor does the branch have what was renamed and then went to the folder
 		maps.Copy(stopped, linesOf(tree{name: work[name]}))
 	}
+	for _, name := range out.Outside { // or was renamed to a file that git did not have when it was copied, and is named
+		maps.Copy(stopped, linesOf(tree{name: work[name]}))
+	}
 	was, is, there, committed := linesOf(before), linesOf(after), linesOf(work), map[string]bool{}
 	if !squash && w.in.tipOf("main") != w.copied {
 		here := maps.Clone(inside)
