@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime/guest"
@@ -61,6 +62,8 @@ type Config struct {
 	SandboxMemory reconcile.MemoryDefault
 	// AutoPool is how many sandboxes are kept ready of what was created last. 0 means none.
 	AutoPool int
+	// Pools are kept besides those of PoolService.
+	Pools []server.PoolTemplate
 	// HostFence says which sandboxes are kept from the addresses of the host.
 	HostFence reconcile.FenceMode
 	// CheckDatabase makes the command that checks a database in a separate process after

@@ -257,7 +257,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 			InstallID: db.InstallID(), StartedAt: from.started, DataDir: cfg.Paths.Data, UpgradeError: from.upgradeError,
 			Policy: host.Bound().Show(),
 		},
-		AutoPool: cfg.AutoPool, Upgrade: r.upgrader.upgrade, Log: cfg.Log,
+		AutoPool: cfg.AutoPool, Pools: cfg.Pools, Upgrade: r.upgrader.upgrade, Log: cfg.Log,
 	})
 	if err != nil {
 		r.close()
@@ -276,6 +276,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, claim *claim, han
 	work.Go(func() { r.loop.Run(inner) })
 	work.Go(func() { r.keeper.Run(inner) })
 	work.Go(func() { r.room.Run(inner) })
+	work.Go(func() { r.server.KeepPools(inner) })
 	work.Go(func() { memoryKeeper{heapAllocated, returnHeap}.run(inner) })
 	work.Go(func() { r.upgrader.onHangup(inner, hangup) })
 

@@ -513,3 +513,40 @@ func TestWhatADaemonWithOtherSettingsMadeIsNotHandedOut(t *testing.T) {
 		return len(left) == 1 && !slices.Contains(member, left[0]) && in.pool(t, "stock").GetReady() == 1
 	})
 }
+
+// TestPoolsOfTheConfiguration: they are there when the daemon is, only change there, and say what keeps them away.
+func TestPoolsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	configure := func(pools string) {
+		t.Helper()
+		in.Must(t, "daemon", "stop")
+		in.write(t, "config", map[string]string{"agboxd.yaml": pools})
+		in.Must(t, "daemon", "start")
+	}
+	t.Cleanup(func() { configure("auto-pool: 0\n") })
+	in.setPool(t, "own", "--image", harness.ImageBusybox, "--hostname", "own")
+	configure("pool:\n  stock: {image: " + harness.ImageBusybox + "}\n  bad: {image: " + harness.ImageBusybox + ", ports: ['80:80']}\n")
+	in.awaitPool(t, "stock")
+	member := in.ahead(t)
+	if id := in.Create(t, "demo", harness.ImageBusybox, "-e", "A=1"); !slices.Contains(member, id) {
+		t.Errorf("the sandbox is %s, and ready was %v", id, member)
+	}
+	harness.Eventually(t, "what keeps the other one away", func() bool {
+		p := in.pool(t, "bad")
+		return p.GetConfigured() && strings.Contains(p.GetTrouble(), "port")
+	})
+	refused(t, in.Agbox(t, "pool", "set", "stock", "--image", harness.ImageBusybox), 4, "agboxd.yaml")
+	refused(t, in.Agbox(t, "pool", "rm", "stock"), 4, "agboxd.yaml")
+	in.awaitPool(t, "stock")
+	before := in.ahead(t)
+	in.KillDaemon(t)
+	in.awaitPool(t, "stock")
+	harness.WantSame(t, "what is ready after a kill", fmt.Sprint(in.ahead(t)), fmt.Sprint(before))
+	configure("auto-pool: 0\n")
+	harness.Eventually(t, "the pool leaves with the configuration, and no other", func() bool {
+		list := strings.Fields(in.Must(t, "pool", "ls", "--format", "{{.name}}"))
+		return slices.Equal(list, []string{"own"}) && len(in.ahead(t)) == 1
+	})
+	in.Must(t, "pool", "rm", "own")
+}

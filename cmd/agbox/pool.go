@@ -22,7 +22,8 @@ daemon is that of root, and the file system of the sandbox not read-only. Otherw
 is made. Sandboxes with mounts of this machine are not made ahead.
 
 The line "auto-pool: 1" in agboxd.yaml ("agboxd config") keeps one ready of what was created last,
-in the pool auto.`,
+in the pool auto. The setting "pool" there has pools that only change there: a name, and below it
+the size and the fields of a sandbox file.`,
 	}
 	onlyCommands(cmd, a.poolLsCommand(), a.poolSetCommand(), a.poolRmCommand())
 	return cmd

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,9 +22,11 @@ import (
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
+	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -52,6 +56,8 @@ type settings struct {
 	names []string
 	// from has the settings that are in the file.
 	from map[string]bool
+	// pools is what the file has of them; nil for nothing.
+	pools *document.Node
 }
 
 // addSettings gives a command the flags of all settings.
@@ -91,7 +97,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	s.add(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+hostfiles.PolicyPath+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
-	s.names = append(s.names, "policy", "log-level")
+	s.names = append(s.names, "policy", "log-level", poolSetting)
 	return s
 }
 
@@ -229,9 +235,62 @@ func (s *settings) takeAll(root *document.Node, path string, report *document.Re
 		return
 	}
 	for _, e := range root.Entries {
+		if e.Key.Text == poolSetting && !s.from[poolSetting] {
+			s.from[poolSetting] = true
+			s.takePools(e.Value, path, report)
+			continue
+		}
 		if problem := s.take(e.Key.Text, e.Value); problem != "" {
 			report.Problem(&document.Origin{File: path, Line: e.Key.Line, Column: e.Key.Column}, "%s", problem)
 		}
+	}
+}
+
+// poolSetting is the only setting that no flag has: a map of sandbox files by the names of pools.
+const poolSetting = "pool"
+
+var poolName = regexp.MustCompile("^[a-z0-9][a-z0-9_.-]{0,62}$") // of SetPoolRequest.name
+
+// takePools reads the pools of the file and reports the problems, but for those of their sandboxes, which
+// depend on the engine too: the pool shows these.
+func (s *settings) takePools(pools *document.Node, path string, report *document.Report) {
+	at := func(n *document.Node) *document.Origin {
+		return &document.Origin{File: path, Line: n.Line, Column: n.Column}
+	}
+	if pools.Kind != document.Map || len(pools.Entries) > ledger.MaxPools {
+		report.Problem(at(pools), "The setting %q needs a map of up to %d names, each with a size and the fields of a sandbox file, such as \"stack: {size: 2, image: debian}\".", poolSetting, ledger.MaxPools)
+		return
+	}
+	s.pools = pools
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	for _, e := range pools.Entries {
+		name := e.Key.Text
+		switch {
+		case !poolName.MatchString(name) || name == ledger.AutoPool:
+			report.Problem(at(e.Key), "%q is no name for a pool: give up to 63 small letters, digits, \"_\", \".\" and \"-\", and not %q.", name, ledger.AutoPool)
+			continue
+		case e.Value.Kind != document.Map:
+			report.Problem(at(e.Value), "The pool %q needs a size and the fields of a sandbox file, such as \"{size: 2, image: debian}\".", name)
+			continue
+		}
+		template := server.PoolTemplate{Name: name, Size: 1, File: path, Home: home}
+		sandbox := &document.Node{Kind: document.Map}
+		for _, field := range e.Value.Entries {
+			if field.Key.Text != "size" {
+				sandbox.Entries = append(sandbox.Entries, field)
+				continue
+			}
+			if template.Size, err = strconv.Atoi(field.Value.Text); err != nil || template.Size < 1 || template.Size > ledger.MaxPoolSize {
+				report.Problem(at(field.Value), "The size of the pool %q must be a number from 1 to %d.", name, ledger.MaxPoolSize)
+			}
+		}
+		if template.Config, err = document.WriteNode(sandbox); err != nil {
+			report.Problem(at(e.Value), "The pool %q cannot be read: %v.", name, err)
+		}
+		s.cfg.Pools = append(s.cfg.Pools, template)
 	}
 }
 
@@ -333,6 +392,9 @@ func (s *settings) print(w io.Writer, file string) error {
 	}
 	fmt.Fprintf(&b, "# %s%s\n", file, state)
 	for _, name := range s.names {
+		if name == poolSetting {
+			continue
+		}
 		flag := s.cmd.Flags().Lookup(name)
 		source := "default"
 		switch {
@@ -359,6 +421,16 @@ func (s *settings) print(w io.Writer, file string) error {
 			return err
 		}
 		fmt.Fprintf(&b, "%s:%s # %s\n", name, text, source)
+	}
+	if s.pools == nil {
+		fmt.Fprintf(&b, "# %s: default\n", poolSetting)
+	} else {
+		key := &document.Node{Kind: document.String, Text: poolSetting}
+		raw, err := document.WriteNode(&document.Node{Kind: document.Map, Entries: []document.Entry{{Key: key, Value: s.pools}}})
+		if err != nil {
+			return err
+		}
+		b.Write(raw)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

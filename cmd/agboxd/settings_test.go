@@ -250,6 +250,49 @@ func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
 	}
 }
 
+// TestPoolsOfTheFile: what a pool has beside its size is a sandbox file.
+func TestPoolsOfTheFile(t *testing.T) {
+	home(t, "pool:\n  stack:\n    size: 3\n    image: \"yes\"\n    labels: {a: \"1\", b: two}\n    services:\n    - {name: db, image: redis}\n  other: {image: x}\n")
+	cmd := newScratch()
+	s := addSettings(cmd)
+	if _, err := s.load(); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	if err := s.print(&shown, "the file"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // as it is written, and as it is shown
+		got, err := begin()
+		if err != nil || len(got.Pools) != 2 {
+			t.Fatalf("there are the pools %v (%v)\n%s", got.Pools, err, shown.String())
+		}
+		stack, other := got.Pools[0], got.Pools[1]
+		const want = "image: \"yes\"\nlabels:\n    a: \"1\"\n    b: two\nservices:\n    - name: db\n      image: redis\n"
+		if stack.Name != "stack" || stack.Size != 3 || string(stack.Config) != want || filepath.Base(stack.File) != "agboxd.yaml" || stack.Home == "" {
+			t.Errorf("the first is %+v\n%s", stack, stack.Config)
+		}
+		if other.Name != "other" || other.Size != 1 || string(other.Config) != "image: x\n" {
+			t.Errorf("the second is %+v\n%s", other, other.Config)
+		}
+		home(t, shown.String())
+	}
+	for text, want := range map[string]string{
+		"pool: 2\n":                                 "Line 1: The setting \"pool\" needs a map",
+		"pool:\n  Stack: {image: x}\n":              "Line 2: \"Stack\" is no name for a pool",
+		"pool:\n  auto: {image: x}\n":               "Line 2: \"auto\" is no name for a pool",
+		"pool:\n  a: [x]\n":                         "Line 2: The pool \"a\" needs a size and the fields",
+		"pool:\n  a:\n    size: 65\n    image: x\n": "Line 3: The size of the pool \"a\" must be a number from 1 to 64.",
+		"pool: {a: {size: [2]}}\n":                  "must be a number from 1 to 64",
+		"pool: {a: {image: x}}\npool: {}\n":         "pool",
+	} {
+		home(t, text)
+		if _, err := begin(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestTheMemoryOfSandboxesIsAShareOrASize(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "80%", "sandbox-memory: 50%\n": "50%", "sandbox-memory: 2048m\n": "2g", "sandbox-memory: unlimited\n": "unlimited",

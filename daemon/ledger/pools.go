@@ -25,6 +25,9 @@ import (
 // MaxPools bounds the pools of an install, because each request is compared with each.
 const MaxPools = 64
 
+// MaxPoolSize bounds the sandboxes that a pool keeps ready, as SetPoolRequest.size does.
+const MaxPoolSize = 64
+
 // Pool is a template of sandboxes that are made ahead.
 type Pool struct {
 	Name string
@@ -41,6 +44,8 @@ type Pool struct {
 	UsedAt time.Time
 	// MadeBy says which daemon makes its sandboxes; see RenewPools.
 	MadeBy string
+	// Configured means that it is set in the daemon's configuration.
+	Configured bool
 }
 
 // poolBook has all pools by name.
@@ -55,6 +60,7 @@ func poolOf(name string, p *storev1.Pool) Pool {
 	return Pool{
 		Name: name, ID: p.GetId(), Spec: p.GetSpec(), Size: int(p.GetSize()), CreatedAt: p.GetCreatedAt().AsTime(),
 		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: cmp.Or(p.GetUsedAt(), p.GetCreatedAt()).AsTime(), MadeBy: p.GetMadeBy(),
+		Configured: p.GetConfigured(),
 	}
 }
 
@@ -147,10 +153,19 @@ func (l *Ledger) RenewPools(ctx context.Context, by string, auto int, ahead func
 
 // SetPool makes a pool, or changes it. A pool with another spec has another id. The error is POOL_LIMIT
 // if there are too many.
-func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (p Pool, err error) {
+func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
+	return l.makePool(ctx, Pool{Name: name, Size: size, Spec: spec})
+}
+
+// ConfigurePool is SetPool for one of the daemon's configuration.
+func (l *Ledger) ConfigurePool(ctx context.Context, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
+	return l.makePool(ctx, Pool{Name: name, Size: size, Spec: spec, Configured: true})
+}
+
+func (l *Ledger) makePool(ctx context.Context, wish Pool) (p Pool, err error) {
 	for {
-		was, _ := l.pool(name)
-		if p, err = l.setPool(ctx, was, name, size, spec); !errors.Is(err, errPoolChanged) {
+		was, _ := l.pool(wish.Name)
+		if p, err = l.setPool(ctx, was, wish); !errors.Is(err, errPoolChanged) {
 			return p, err
 		}
 	}
@@ -160,8 +175,9 @@ func (l *Ledger) SetPool(ctx context.Context, name string, size int, spec *agbox
 var errPoolChanged = errors.New("the pool has changed")
 
 // setPool makes a pool what it was not, or was. The error is errPoolChanged if it is not what it was any more.
-func (l *Ledger) setPool(ctx context.Context, was Pool, name string, size int, spec *agboxv1.CreateSpec) (Pool, error) {
-	next := &storev1.Pool{Id: ids.New(), Size: uint32(size), CreatedAt: timestamppb.New(l.now()), MadeBy: l.pools.madeBy}
+func (l *Ledger) setPool(ctx context.Context, was, wish Pool) (Pool, error) {
+	name, spec := wish.Name, wish.Spec
+	next := &storev1.Pool{Id: ids.New(), Size: uint32(wish.Size), CreatedAt: timestamppb.New(l.now()), MadeBy: l.pools.madeBy, Configured: wish.Configured}
 	if was.ID != "" {
 		revealed, err := l.PoolSpec(ctx, was)
 		if err == nil && proto.Equal(revealed, spec) {
@@ -264,7 +280,7 @@ func (l *Ledger) renewPool(ctx context.Context, p Pool, size int, ahead func(*ag
 		_, err = l.RemovePool(ctx, p.Name)
 		return err
 	}
-	_, err = l.SetPool(ctx, p.Name, size, made)
+	_, err = l.makePool(ctx, Pool{Name: p.Name, Size: size, Spec: made, Configured: p.Configured})
 	return err
 }
 

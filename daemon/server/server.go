@@ -73,6 +73,8 @@ type Options struct {
 	Paths paths.Install
 	// AutoPool is how many sandboxes are kept ready of what was created last.
 	AutoPool int
+	// Pools are those of the configuration; see Server.KeepPools.
+	Pools []PoolTemplate
 	// Upgrade checks a binary and replaces the daemon by it after the answer. An empty
 	// path means the default one.
 	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
@@ -86,6 +88,7 @@ type Server struct {
 	guard    *guard
 	life     *lifetime
 	calls    *inFlight
+	pools    *poolCalls
 	stopOnce sync.Once
 	// listener is that of Serve.
 	listener atomic.Pointer[Listener]
@@ -152,7 +155,8 @@ func New(o Options) (*Server, error) {
 		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
 		checkpoints: retention.NewCheckpoints(o.Paths),
 	})
-	agboxv1.RegisterPoolServiceServer(services, &poolCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission})
+	s.pools = &poolCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, templates: o.Pools, log: o.Log, failed: make(map[string]error)}
+	agboxv1.RegisterPoolServiceServer(services, s.pools)
 	agboxv1.RegisterFileServiceServer(services, fileCalls{ledger: o.Ledger, files: o.Files, loop: o.Loop, paths: o.Paths, life: life})
 	healthv1.RegisterHealthServer(services, s.health)
 	described := reflection.ServerOptions{Services: s.grpc, DescriptorResolver: agboxv1.Files}
@@ -169,6 +173,9 @@ func (s *Server) Serve(lis *Listener) error {
 	s.listener.Store(lis)
 	return s.grpc.Serve(lis)
 }
+
+// KeepPools sets the pools of the configuration, and tries again until all are set or ctx ends.
+func (s *Server) KeepPools(ctx context.Context) { s.pools.keep(ctx) }
 
 // Pause stops accepting connections on the socket of Serve. It waits up to 2 s for the
 // greetings of accepted connections and closes those without. Existing connections are

@@ -29,6 +29,34 @@ func WriteYAML(m protoreflect.Message) ([]byte, error) {
 	return escape(b.Bytes()), nil
 }
 
+// WriteNode writes a node as a file that reads back as the same node, but for its lines.
+func WriteNode(n *Node) ([]byte, error) {
+	raw, err := yaml.Marshal(writtenNode(n))
+	return escape(raw), err
+}
+
+func writtenNode(n *Node) *yaml.Node {
+	switch n.Kind {
+	case Map:
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for _, e := range n.Entries {
+			out.Content = append(out.Content, text(e.Key.Text), writtenNode(e.Value))
+		}
+		return out
+	case List:
+		out := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range n.Items {
+			out.Content = append(out.Content, writtenNode(item))
+		}
+		return out
+	case String:
+		return text(n.Text)
+	case Null:
+		return word("null")
+	}
+	return word(n.Text)
+}
+
 // escape escapes the characters that control a terminal or change the direction of text.
 // They are only in double quotes, see text. The encoder escapes most, but not all.
 func escape(out []byte) []byte {

@@ -45,7 +45,9 @@ type Pool struct {
 	// Why it does not get on. Empty if it does.
 	Trouble string `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	// When a request that fits came last. Unset if none has come.
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	UsedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
+	// It is set in the daemon's configuration (setting pool), and only changes there.
+	Configured    bool `protobuf:"varint,12,opt,name=configured,proto3" json:"configured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -155,6 +157,13 @@ func (x *Pool) GetUsedAt() *timestamppb.Timestamp {
 		return x.UsedAt
 	}
 	return nil
+}
+
+func (x *Pool) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
 }
 
 type SetPoolRequest struct {
@@ -427,7 +436,7 @@ var File_agbox_v1_pool_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_pool_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/pool.proto\x12\bagbox.v1\x1a\x16agbox/v1/service.proto\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x02\n" +
+	"\x13agbox/v1/pool.proto\x12\bagbox.v1\x1a\x16agbox/v1/service.proto\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x03\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x12\x12\n" +
@@ -441,7 +450,10 @@ const file_agbox_v1_pool_proto_rawDesc = "" +
 	"\x06misses\x18\t \x01(\x04R\x06misses\x12\x18\n" +
 	"\atrouble\x18\n" +
 	" \x01(\tR\atrouble\x123\n" +
-	"\aused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\"\xa7\x01\n" +
+	"\aused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12\x1e\n" +
+	"\n" +
+	"configured\x18\f \x01(\bR\n" +
+	"configured\"\xa7\x01\n" +
 	"\x0eSetPoolRequest\x126\n" +
 	"\x04name\x18\x01 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12\x1d\n" +
 	"\x04size\x18\x02 \x01(\rB\t\xbaH\x06*\x04\x18@(\x01R\x04size\x12>\n" +

@@ -33,7 +33,8 @@ const (
 // PoolService keeps sandboxes ready that nobody has asked for yet. A CreateSandbox with any_id whose resolved
 // spec differs only in what can be given later takes one.
 type PoolServiceClient interface {
-	// SetPool makes a pool, or changes it. Sandboxes of its earlier spec are removed.
+	// SetPool makes a pool, or changes it. Sandboxes of its earlier spec are removed. FAILED_PRECONDITION for
+	// one of the daemon's configuration, as for RemovePool.
 	SetPool(ctx context.Context, in *SetPoolRequest, opts ...grpc.CallOption) (*SetPoolResponse, error)
 	// ListPools returns all pools by name.
 	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (*ListPoolsResponse, error)
@@ -86,7 +87,8 @@ func (c *poolServiceClient) RemovePool(ctx context.Context, in *RemovePoolReques
 // PoolService keeps sandboxes ready that nobody has asked for yet. A CreateSandbox with any_id whose resolved
 // spec differs only in what can be given later takes one.
 type PoolServiceServer interface {
-	// SetPool makes a pool, or changes it. Sandboxes of its earlier spec are removed.
+	// SetPool makes a pool, or changes it. Sandboxes of its earlier spec are removed. FAILED_PRECONDITION for
+	// one of the daemon's configuration, as for RemovePool.
 	SetPool(context.Context, *SetPoolRequest) (*SetPoolResponse, error)
 	// ListPools returns all pools by name.
 	ListPools(context.Context, *ListPoolsRequest) (*ListPoolsResponse, error)

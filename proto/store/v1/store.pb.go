@@ -388,7 +388,9 @@ type Pool struct {
 	// When the last one came.
 	UsedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	// Which daemon makes its sandboxes: its version, and settings that show in them.
-	MadeBy        string `protobuf:"bytes,8,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
+	MadeBy string `protobuf:"bytes,8,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
+	// It is set in the daemon's configuration.
+	Configured    bool `protobuf:"varint,9,opt,name=configured,proto3" json:"configured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,6 +479,13 @@ func (x *Pool) GetMadeBy() string {
 		return x.MadeBy
 	}
 	return ""
+}
+
+func (x *Pool) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
 }
 
 // AgentWork is the content of the file AgentSpec.work when the agent was spawned.
@@ -716,7 +725,7 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bKeyOwner\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1a\n" +
 	"\x06Sealed\x12\x10\n" +
-	"\x03box\x18\x01 \x01(\fR\x03box\"\x89\x02\n" +
+	"\x03box\x18\x01 \x01(\fR\x03box\"\xa9\x02\n" +
 	"\x04Pool\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
 	"\x04spec\x18\x02 \x01(\v2\x14.agbox.v1.CreateSpecR\x04spec\x12\x12\n" +
@@ -726,7 +735,10 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\x04hits\x18\x05 \x01(\x04R\x04hits\x12\x16\n" +
 	"\x06misses\x18\x06 \x01(\x04R\x06misses\x123\n" +
 	"\aused_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06usedAt\x12\x17\n" +
-	"\amade_by\x18\b \x01(\tR\x06madeBy\"%\n" +
+	"\amade_by\x18\b \x01(\tR\x06madeBy\x12\x1e\n" +
+	"\n" +
+	"configured\x18\t \x01(\bR\n" +
+	"configured\"%\n" +
 	"\tAgentWork\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\fR\acontent\"$\n" +
 	"\n" +
