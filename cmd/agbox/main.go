@@ -1,7 +1,3 @@
-// A command ends before its CPU limit matters, and does not wait for the files that tell it.
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
-
 // Command agbox is the command line of agbox: sandboxes, the commands that run
 // in them, and their output. It talks to agboxd only through package client.
 package main
