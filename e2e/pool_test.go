@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -270,6 +271,8 @@ func TestAHitDiffersFromAColdCreateInNothingButItsAge(t *testing.T) {
 		main bool
 		// ordinary means that the daemon is not root's.
 		ordinary bool
+		// prepared means that it has events from before somebody had it, which are not shown then.
+		prepared bool
 		// renamed means that it is created under another name.
 		renamed bool
 	}{
@@ -303,6 +306,11 @@ func TestAHitDiffersFromAColdCreateInNothingButItsAge(t *testing.T) {
 				"--read-only", "--tmpfs", "/tmp", "--network", "internal", "--hostname", "other",
 			},
 		},
+		{
+			name: "commands of prepare", main: true, prepared: true, script: "section prepared; cat /prepared /web\n",
+			pool: []string{"-e", "A=1", "--secret-env", "HUSH=quiet", "--service", service("web", healthy), "--prepare", "wget -q -O - http://web/name >/web", "--prepare", "{ env | grep -v HOSTNAME | sort; id; pwd; } >/prepared", "--prepare", "echo $HUSH; echo two >>/prepared; chown -R nobody /tmp"},
+			own:  []string{"-u", "nobody", "-w", "/tmp", "--workspace", files, "--label", "a=b", "--post-create", "cat /prepared >/tmp/created"},
+		},
 		{name: "volumes and ports", pool: []string{"-p", "80", "--tmpfs", "/t:1m", "-v", "data:/data"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -332,7 +340,11 @@ func TestAHitDiffersFromAColdCreateInNothingButItsAge(t *testing.T) {
 			other := cold.Must(t, args...)
 			compare := func(when string) {
 				t.Helper()
-				wantAlike(t, when, warm.seen(t, hit, c.script, c.main), cold.seen(t, other, c.script, c.main))
+				is, was := warm.seen(t, hit, c.script, c.main), cold.seen(t, other, c.script, c.main)
+				if c.prepared {
+					was["agbox events -o json demo"] = is["agbox events -o json demo"]
+				}
+				wantAlike(t, when, is, was)
 			}
 			if c.renamed {
 				for _, in := range []*install{warm, cold} {
@@ -549,4 +561,45 @@ func TestPoolsOfTheConfiguration(t *testing.T) {
 		return slices.Equal(list, []string{"own"}) && len(in.ahead(t)) == 1
 	})
 	in.Must(t, "pool", "rm", "own")
+}
+
+// TestWhatAPoolPreparesIsThere: it is done once, also if the daemon is killed meanwhile, and before anybody gets it. Who
+// has another environment gets a sandbox of their own. What fails says where its output is.
+func TestWhatAPoolPreparesIsThere(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	args := []string{"--image", harness.ImageBusybox, "-e", "A=1", "--prepare", "echo $A >>/prepared; sleep 3; echo end >>/prepared"}
+	in.Must(t, slices.Concat([]string{"pool", "set", "stock"}, args)...)
+	harness.Eventually(t, "it is being prepared", func() bool {
+		for _, id := range in.ahead(t) {
+			out, _ := exec.CommandContext(harness.Bounded(t), "docker", "top", runtime.PrimaryName(id)).Output()
+			return strings.Contains(string(out), "echo end")
+		}
+		return false
+	})
+	in.KillDaemon(t)
+	in.awaitPool(t, "stock")
+	member := in.ahead(t)
+	if id := in.Must(t, slices.Concat([]string{"create", "demo"}, args, []string{"--label", "a=b"})...); !slices.Contains(member, id) {
+		t.Errorf("the sandbox is %s, and ready was %v", id, member)
+	}
+	harness.WantSame(t, "what was prepared", in.inside(t, "demo", "cat /prepared"), "1\nend\n")
+	in.awaitPool(t, "stock")
+	member = in.ahead(t)
+	other := slices.Clone(args)
+	other[3] = "A=2"
+	if id := in.Must(t, slices.Concat([]string{"create", "other"}, other)...); slices.Contains(member, id) {
+		t.Errorf("%s was prepared with another environment", id)
+	}
+	harness.WantSame(t, "what was prepared with another environment", in.inside(t, "other", "cat /prepared"), "2\nend\n")
+	in.Must(t, "pool", "set", "bad", "--image", harness.ImageBusybox, "--prepare", "true", "--prepare", "echo not today; exit 3")
+	var trouble string
+	harness.Eventually(t, "the pool says what has failed", func() bool {
+		trouble = in.pool(t, "bad").GetTrouble()
+		return strings.Contains(trouble, "Command 2 of prepare failed with exit code 3")
+	})
+	harness.WantSame(t, "its output", in.Must(t, "logs", trouble[strings.LastIndex(trouble, " ")+1:]), "not today")
+	if r := in.Agbox(t, "create", "none", "--image", harness.ImageBusybox, "--prepare", "exit 4").Want(t, 1); !strings.Contains(r.Stderr, "Command 1 of prepare failed with exit code 4") {
+		t.Errorf("without a pool: %s", r.Stderr)
+	}
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -10,8 +11,8 @@ import (
 )
 
 // Ahead returns what of a resolved spec is made before anybody asks for it: without what the supervisor can
-// be told, and what is copied and run, later. Requests whose specs differ only in that get the same. why
-// says why nothing can be made ahead; it is empty if something can.
+// be told, and what is copied and run, later. Requests whose specs differ only in that get the same; with
+// prepare, the environment must be equal too. why says why nothing can be made ahead; it is empty if something can.
 func Ahead(resolved *agboxv1.CreateSpec) (made *agboxv1.CreateSpec, why string) {
 	switch {
 	case resolved.GetPublished():
@@ -43,7 +44,16 @@ func Ahead(resolved *agboxv1.CreateSpec) (made *agboxv1.CreateSpec, why string) 
 		return nil, "only one sandbox can have a port of the host that is given"
 	}
 	made = proto.CloneOf(resolved)
-	made.Name, made.Labels, made.Envs, made.SecretEnvs = "", nil, nil, nil
+	if len(made.GetPrepare()) > 0 { // its commands see the environment
+		made.Envs = make(map[string]string)
+		for _, p := range resolved.GetToolProjections() {
+			maps.Copy(made.Envs, p.GetEnvs())
+		}
+		maps.Copy(made.Envs, resolved.GetEnvs())
+	} else {
+		made.Envs, made.SecretEnvs = nil, nil
+	}
+	made.Name, made.Labels = "", nil
 	made.Copies, made.PostCreate, made.Agent = nil, nil, nil
 	made.Command, made.Entrypoint, made.WorkingDir, made.User = nil, nil, "", ""
 	made.Workspace, made.SourcesResolved = nil, false

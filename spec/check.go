@@ -29,6 +29,7 @@ func (r *resolver) check() {
 	r.sources()
 	r.primaryTargets()
 	r.hostname()
+	r.blank(s.GetPrepare(), "prepare")
 	r.blank(s.GetPostCreate(), "post_create")
 	r.services()
 	r.ports()

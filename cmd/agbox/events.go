@@ -186,7 +186,10 @@ func eventDetails(ev *agboxv1.SandboxEvent) string {
 
 // hookWord names the place of a hook's command in the spec.
 func hookWord(h *agboxv1.HookRef) string {
-	if h.GetService() == "" {
+	switch {
+	case h.GetPrepare():
+		return fmt.Sprintf("prepare %d", h.GetIndex()+1)
+	case h.GetService() == "":
 		return fmt.Sprintf("post_create %d", h.GetIndex()+1)
 	}
 	return fmt.Sprintf("post_start_on_primary %d of %s", h.GetIndex()+1, h.GetService())
@@ -353,11 +356,14 @@ func (h *hookOutput) print(line []byte) {
 	fmt.Fprintf(h.progress.app.stderr, "  | %s\n", printableLines(string(line)))
 }
 
-// hookStarted says which hook runs. It follows the output of post_create, which is over
+// hookStarted says which hook runs. It follows the output of prepare and post_create, which is over
 // before the sandbox is ready. Other hooks may go on after that.
 func (p *progress) hookStarted(exec string, hook *agboxv1.HookRef) {
 	list := "post_create"
-	if hook.GetService() != "" {
+	switch {
+	case hook.GetPrepare():
+		list = "prepare"
+	case hook.GetService() != "":
 		list = "post_start_on_primary of service " + printable(hook.GetService())
 	}
 	id := printable(exec)

@@ -21,6 +21,9 @@ environment, main command, user, copied files and workspace, and post_create. In
 daemon is that of root, and the file system of the sandbox not read-only. Otherwise a new sandbox
 is made. Sandboxes with mounts of this machine are not made ahead.
 
+Commands of "prepare" (--prepare) run before a sandbox is offered, for example to install packages,
+to clone a repository or to fill a database. They see the environment, so that must be equal too.
+
 The line "auto-pool: 1" in agboxd.yaml ("agboxd config") keeps one ready of what was created last,
 in the pool auto. The setting "pool" there has pools that only change there: a name, and below it
 the size and the fields of a sandbox file.`,

@@ -67,7 +67,7 @@ func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	_, in, err := flags(t, "--image", "x", "--build", "{context: web, target: t}", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tracked", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
-		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "--match-user", "/src", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--cleanup-ttl", "14d", "--revival", "revive", "--network", "internal",
+		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "--match-user", "/src", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--prepare", "fetch", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--cleanup-ttl", "14d", "--revival", "revive", "--network", "internal",
 		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts", "--writable-config", "--allow-host")
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +103,7 @@ match_user: /src
 working_dir: /w
 hostname: h
 entrypoint: [run, -x]
+prepare: [fetch]
 post_create: [make]
 idle_ttl: 7d
 idle_action: remove

@@ -44,7 +44,8 @@ type specOptions struct {
 	ulimits                       []string
 	user, workdir, hostname       string
 	matchUser                     string
-	entrypoint, postCreate        []string
+	entrypoint                    []string
+	prepare, postCreate           []string
 	idleTTL, idleAction, revival  string
 	network                       string
 	cleanupTTL                    string
@@ -105,6 +106,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.workdir, "workdir", "w", "default working `DIR` of commands")
 	text(&o.hostname, "hostname", "", "host `NAME` of the sandbox")
 	f.VarP(wordsFlag{&o.entrypoint}, "entrypoint", "", "`PROGRAM [ARGS...]` to run COMMAND with, instead of the image's entrypoint; \"\" for none")
+	list(&o.prepare, "prepare", "", "shell `COMMAND` to run once as root before files are copied in; a pool runs it ahead")
 	list(&o.postCreate, "post-create", "", "shell `COMMAND` to run once before the sandbox is ready")
 	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0 means never")
 	text(&o.idleAction, "idle-action", "", "`WHAT` to do after --idle-ttl: stop or remove (default stop)")
@@ -191,7 +193,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec := &agboxv1.CreateSpec{
 		Image: o.image, Platform: o.platform, BuiltinTools: o.tools, CpuLimit: o.cpus, MemoryLimit: o.memory,
 		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, MatchUser: o.matchUser, WorkingDir: o.workdir,
-		Hostname: o.hostname, Entrypoint: o.entrypoint, PostCreate: o.postCreate,
+		Hostname: o.hostname, Entrypoint: o.entrypoint, Prepare: o.prepare, PostCreate: o.postCreate,
 	}
 	var wrong []string
 	keep := func(err error) {

@@ -78,7 +78,7 @@ var ofCreateSpec = map[protoreflect.Name]string{
 	"image": same, "platform": same, "envs": same, "secret_envs": same, "user": same, "entrypoint": same, "command": same,
 	"working_dir": same, "cpu_limit": same, "memory_limit": same, "disk_limit": same, "pids_limit": same, "ulimits": same, "shm_size": same,
 	"tmpfs": same, "volumes": same, "network": same, "revival": same, "idle_ttl": same, "idle_action": same, "cleanup_ttl": same,
-	"copies": dropped, "services": dropped, "labels": dropped, "ports": dropped, "gpus": dropped, "name": dropped, "hostname": dropped, "match_user": dropped, "post_create": dropped,
+	"copies": dropped, "services": dropped, "labels": dropped, "ports": dropped, "gpus": dropped, "name": dropped, "hostname": dropped, "match_user": dropped, "prepare": dropped, "post_create": dropped,
 	"agent": dropped, "build": dropped, "published": dropped,
 	"mounts": asked, "builtin_tools": asked, "tool_projections": asked,
 	// The image of the parent's container is used, so nothing is pulled. Paths are followed through

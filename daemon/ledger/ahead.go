@@ -63,13 +63,14 @@ func (l *Ledger) Take(ctx context.Context, id string, spec *agboxv1.CreateSpec, 
 	})
 }
 
-// DropAhead requests the removal of a sandbox that was made ahead. It does nothing if somebody has it.
+// DropAhead requests the removal of a sandbox that was made ahead. It does nothing if somebody has it. The
+// output of its commands is removed with it, unless one has failed and its end names the output.
 func (l *Ledger) DropAhead(ctx context.Context, id string) error {
 	_, err := l.update(ctx, id, func(t *txn) error {
 		if t.sb.Pool == "" || wantsDeleted(t.sb.Record) {
 			return errNothing
 		}
-		return t.phase(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, &agboxv1.SandboxPhaseDetails{Now: true, RemoveLogs: true})
+		return t.phase(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, &agboxv1.SandboxPhaseDetails{Now: true, RemoveLogs: t.sb.ErrorReason != agboxv1.ErrorReason_HOOK_FAILED.String()})
 	})
 	return err
 }

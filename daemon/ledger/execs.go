@@ -105,7 +105,7 @@ func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest,
 		}
 		return t.acceptExec(req, &agboxv1.ExecEventDetails{
 			SupervisorBootId: bootID,
-			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
+			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index, Prepare: hook.Prepare},
 		})
 	})
 	return again, err

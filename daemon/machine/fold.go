@@ -78,7 +78,7 @@ func fold(r Record, ev *agboxv1.SandboxEvent, own bool) Record {
 	switch ev.GetEventType() {
 	case agboxv1.EventType_SANDBOX_ACCEPTED:
 		if r.Pool != "" { // nothing of its time in the pool is left but what the engine has
-			r = Record{Nonce: r.Nonce, Services: r.Services, LastSequence: r.LastSequence, Taken: true}
+			r = Record{Nonce: r.Nonce, Services: r.Services, Prepare: r.Prepare, LastSequence: r.LastSequence, Taken: true}
 		} else {
 			r.Nonce = phase.GetNonce()
 		}
@@ -224,7 +224,7 @@ func hookOf(ref *agboxv1.HookRef) *Hook {
 	if ref == nil {
 		return nil
 	}
-	return &Hook{Service: ref.GetService(), Start: ref.GetStart(), Index: ref.GetIndex()}
+	return &Hook{Service: ref.GetService(), Start: ref.GetStart(), Index: ref.GetIndex(), Prepare: ref.GetPrepare()}
 }
 
 // foldService applies a SANDBOX_SERVICE_* event.
@@ -283,16 +283,21 @@ func foldHookEnd(r Record, h Hook, ev *agboxv1.SandboxEvent) Record {
 	if ev.GetEventType() != agboxv1.EventType_EXEC_FINISHED || d.GetExitCode() != 0 {
 		failure = &HookFailure{ExecID: d.GetExecId(), Index: h.Index, Cause: hookCause(ev)}
 	}
-	switch {
-	case h.Service != "":
+	if h.Service != "" {
 		return foldServiceHookEnd(r, h, failure)
+	}
+	list := &r.PostCreate
+	if h.Prepare {
+		list = &r.Prepare
+	}
+	switch {
 	case failure == nil:
-		r.PostCreate = h.Index + 1
+		list.Done = h.Index + 1
 	case r.Want == WantStopped:
-		r.PostCreateStops++
+		list.Stops++
 		failure = nil
 	}
-	r.PostCreateFailure = failure
+	list.Failure = failure
 	return r
 }
 

@@ -106,10 +106,10 @@ func TestTheResultOfAHookIsNotFound(t *testing.T) {
 	begun := event(2, started, "hook")
 	begun.GetExec().Hook = new(agboxv1.HookRef)
 	r := Fold(Fold(Fold(stream(accepted), begun), lost(3, "hook")), event(4, agboxv1.EventType_EXEC_FOUND, "hook"))
-	if exec, runs := r.Execs["hook"]; !runs || exec.Hook != nil || r.PostCreateFailure == nil {
+	if exec, runs := r.Execs["hook"]; !runs || exec.Hook != nil || r.PostCreate.Failure == nil {
 		t.Errorf("the record is %+v, want the command running and its failure", r)
 	}
-	if r = Fold(r, event(5, finished, "hook")); r.PostCreate != 0 || r.PostCreateFailure == nil {
+	if r = Fold(r, event(5, finished, "hook")); r.PostCreate.Done != 0 || r.PostCreate.Failure == nil {
 		t.Errorf("after its end the record is %+v", r)
 	}
 }

@@ -20,6 +20,9 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 		p.rules.PendingRecovery = PendingRecovery(rapid.IntRange(0, 1).Draw(t, "recovery"))
 		p.world.strict = true
 		p.world.copies = rapid.Bool().Draw(t, "copies")
+		if rapid.Bool().Draw(t, "prepare") {
+			p.rules.Prepare, p.world.prepares, p.world.copies = 2, 2, true
+		}
 		p.rules.Copies = p.world.copies
 		p.world.now, p.world.ran = t0.Add(time.Hour), new(map[string]bool)
 		if rapid.Bool().Draw(t, "services") {

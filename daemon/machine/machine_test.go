@@ -86,6 +86,15 @@ func postCreated(code int32) Record {
 	return Fold(Fold(stream(accepted), begun), ended)
 }
 
+// prepared is a sandbox that was made ahead, with what its one command of prepare has done, and that
+// somebody has taken.
+func prepared() Record {
+	begun := event(2, started, "hook")
+	begun.GetExec().Hook = &agboxv1.HookRef{Prepare: true}
+	r := Fold(Fold(Fold(Record{}, ahead(1)), begun), event(3, finished, "hook"))
+	return Fold(Fold(r, event(4, ready, "")), event(5, accepted, ""))
+}
+
 // serviceHooked is a new sandbox in whose primary a hook of a service has ended.
 func serviceHooked() Record {
 	begun := event(3, started, "hook")
@@ -153,6 +162,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"PENDING and missing after the service of a hook was started again fails", Fold(serviceHooked(), dbEvent(5, serviceStarted, 2)), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after its files were copied fails", stream(accepted, copied), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after a command of post_create fails", postCreated(0), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING, prepared and missing fails, also if somebody else has seen that", prepared(), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after one that failed says so", postCreated(1), gone, Emit, failed, agboxv1.ErrorReason_HOOK_FAILED},
 		{"PENDING and missing after an upgrade is made", stream(accepted), Observation{Looked: true, Inherited: true, HandedOver: true}, Prepare, 0, 0},
 		{"PENDING after an upgrade is looked at first", stream(accepted), Observation{Inherited: true, HandedOver: true}, Look, 0, 0},
@@ -326,20 +336,60 @@ func TestWhatDiesAgainAndAgainIsNotRevivedForEver(t *testing.T) {
 }
 
 func TestACommandThatAStopHasEndedRunsOnceMore(t *testing.T) {
-	rules := rules
-	rules.PostCreate = 1
-	up := Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}
-	begun := event(2, started, "hook")
-	begun.GetExec().Hook = new(agboxv1.HookRef)
-	r := Fold(Fold(stream(accepted), begun), event(3, stopReq, ""))
-	r = Fold(r, event(4, agboxv1.EventType_EXEC_CANCELLED, "hook"))
-	r = Fold(Fold(r, event(5, stopped, "")), event(6, resume, ""))
-	step := Next(r, up, rules, t0)
-	if step.Do != RunHook || *step.Hook != (Hook{Start: 1}) {
-		t.Errorf("Next says %s of %+v, want the first command under another id", step.Do, step.Hook)
+	for _, prepare := range []bool{false, true} {
+		rules := rules
+		rules.PostCreate = 1
+		if prepare {
+			rules.Prepare = 1
+		}
+		up := Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}
+		begun := event(2, started, "hook")
+		begun.GetExec().Hook = &agboxv1.HookRef{Prepare: prepare}
+		r := Fold(Fold(stream(accepted), begun), event(3, stopReq, ""))
+		r = Fold(r, event(4, agboxv1.EventType_EXEC_CANCELLED, "hook"))
+		r = Fold(Fold(r, event(5, stopped, "")), event(6, resume, ""))
+		step := Next(r, up, rules, t0)
+		if step.Do != RunHook || *step.Hook != (Hook{Start: 1, Prepare: prepare}) {
+			t.Errorf("Next says %s of %+v, want the first command under another id", step.Do, step.Hook)
+		}
+		if gone := (Observation{Looked: true}); Next(r, gone, rules, t0).Event.GetEventType() != failed {
+			t.Error("a primary in which a command has begun is made anew")
+		}
 	}
-	if gone := (Observation{Looked: true}); Next(r, gone, rules, t0).Event.GetEventType() != failed {
-		t.Error("a primary in which a command has begun is made anew")
+}
+
+// What was prepared ahead is not done again for who gets it; what was not comes before all else.
+func TestWhatIsPreparedComesFirstAndOnce(t *testing.T) {
+	rules := rules
+	rules.Prepare, rules.PostCreate, rules.Copies = 1, 1, true
+	up := Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}
+	if step := Next(prepared(), up, rules, t0); step.Do != Configure {
+		t.Errorf("of one that was prepared ahead Next says %s of %+v", step.Do, step.Hook)
+	}
+	if step := Next(taken(), up, rules, t0); step.Do != RunHook || !step.Hook.Prepare {
+		t.Errorf("of one that was not Next says %s", step.Do)
+	}
+	begun := event(2, started, "hook")
+	begun.GetExec().Hook = &agboxv1.HookRef{Prepare: true}
+	runs := Fold(stream(accepted), begun)
+	if step := Next(runs, up, rules, t0); step.Do != Rest {
+		t.Errorf("while it runs Next says %s", step.Do)
+	}
+	if step := Next(Fold(runs, event(3, finished, "hook")), up, rules, t0); step.Do != CopyIn {
+		t.Errorf("after it Next says %s", step.Do)
+	}
+	rules.Services = []ServiceRule{{Name: "db", Required: true, Hooks: 1}}
+	if step := Next(Fold(stream(accepted), dbEvent(2, serviceStarted, 1)), seenDB(runtime.StateRunning, runtime.HealthStarting), rules, t0); step.Do != Rest {
+		t.Errorf("before the services are well Next says %s", step.Do)
+	}
+	if step := Next(Fold(stream(accepted), dbEvent(2, serviceStarted, 1)), seenDB(runtime.StateRunning, runtime.Healthy), rules, t0); step.Do != RunHook || !step.Hook.Prepare {
+		t.Errorf("when the services are well Next says %s of %+v", step.Do, step.Hook)
+	}
+	rules.Services = nil
+	ended := event(3, finished, "hook")
+	ended.GetExec().ExitCode = 1
+	if step := Next(Fold(runs, ended), up, rules, t0); !strings.Contains(step.Event.GetSandboxPhase().GetErrorMessage(), "Command 1 of prepare failed with exit code 1") {
+		t.Errorf("after one that has failed Next says %s: %v", step.Do, step.Event)
 	}
 }
 
@@ -432,9 +482,12 @@ func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
 		case agboxv1.EventType_EXEC_FOUND:
 			ev.GetExec().ExecId = rapid.SampledFrom(slices.Sorted(maps.Keys(r.Lost))).Draw(t, "found")
 		case started:
-			if rapid.Bool().Draw(t, "hook") {
+			switch rapid.IntRange(0, 2).Draw(t, "hook") {
+			case 1:
 				s := r.Services["db"]
 				ev.GetExec().Hook = &agboxv1.HookRef{Service: "db", Start: s.Start, Index: s.Hooks}
+			case 2:
+				ev.GetExec().Hook = &agboxv1.HookRef{Prepare: true, Start: r.Prepare.Stops, Index: r.Prepare.Done}
 			}
 		}
 		events = append(events, ev)
@@ -480,7 +533,7 @@ func equal(a, b Record) bool {
 	if len(a.Lost) != len(b.Lost) || len(a.Lost) > 0 && !reflect.DeepEqual(a.Lost, b.Lost) {
 		return false
 	}
-	if !reflect.DeepEqual(a.Services, b.Services) || a.PostCreate != b.PostCreate || a.PostCreateStops != b.PostCreateStops {
+	if !reflect.DeepEqual(a.Services, b.Services) || !reflect.DeepEqual(a.PostCreate, b.PostCreate) || !reflect.DeepEqual(a.Prepare, b.Prepare) {
 		return false
 	}
 	a.Execs, b.Execs = nil, nil
@@ -566,6 +619,8 @@ type world struct {
 	// copies: the rules include a copy into the primary. files: the container has the
 	// copy. copied: it was copied in this round.
 	copies, files, copied bool
+	// prepares is how many commands of prepare the rules have.
+	prepares uint32
 	// told: the supervisor knows who has taken the sandbox. configured: it was told in this round.
 	told, configured bool
 	// ran are the execs of all hooks ever started; the ledger never forgets an id.
@@ -580,7 +635,7 @@ type worldService struct {
 
 // crash ends the daemon, whose knowledge is lost.
 func (w *world) crash() {
-	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, fenced: w.fenced, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files, told: w.told}
+	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, fenced: w.fenced, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, prepares: w.prepares, files: w.files, told: w.told}
 	for i := range w.services {
 		w.services[i].started = 0
 	}
@@ -685,7 +740,10 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		w.files, w.copied = true, true
 	case RunHook:
 		w.mayFurnish(t, r)
-		if w.copies && !r.Copied && !r.WasReady {
+		if step.Hook.Prepare && (r.Copied || r.PostCreate.Done > 0) {
+			t.Fatalf("it is prepared after its files are there; record %+v", r)
+		}
+		if w.copies && !r.Copied && !r.WasReady && !step.Hook.Prepare {
 			t.Fatalf("a hook is run before its files are there; record %+v", r)
 		}
 		r = w.hook(t, r, *step.Hook)
@@ -767,7 +825,7 @@ func (w *world) hook(t *rapid.T, r Record, h Hook) Record {
 	}
 	(*w.ran)[id] = true
 	ev := event(r.LastSequence+1, started, id)
-	ev.GetExec().Hook = &agboxv1.HookRef{Service: h.Service, Start: h.Start, Index: h.Index}
+	ev.GetExec().Hook = &agboxv1.HookRef{Service: h.Service, Start: h.Start, Index: h.Index, Prepare: h.Prepare}
 	return Fold(r, ev)
 }
 
@@ -781,6 +839,9 @@ func (w *world) mayStart(t *rapid.T) {
 
 // mayBeReady checks the guarantees of READY when it is emitted.
 func (w *world) mayBeReady(t *rapid.T, r Record) {
+	if r.Prepare.Done < w.prepares {
+		t.Fatalf("READY and not prepared; record %+v", r)
+	}
 	if w.copies && w.strict && !w.files {
 		t.Fatalf("READY without its files; record %+v, world %+v", r, w)
 	}

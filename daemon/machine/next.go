@@ -110,9 +110,10 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: EndExecs}
 	case o.Primary == nil && r.WasReady:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
-	case o.Primary == nil && r.PostCreateFailure != nil:
-		return postCreateFailed(*r.PostCreateFailure)
-	case o.Primary == nil && r.Furnished:
+	case o.Primary == nil && (r.Furnished || r.Prepare.Done > 0):
+		if end, failed := commandFailed(r); failed {
+			return end
+		}
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The primary container is gone, and with it what was put and run in it before it was ready; remove the sandbox and create it again.")
 	case o.Primary == nil && o.Inherited && !o.HandedOver && rules.PendingRecovery == PendingFail:
@@ -139,15 +140,21 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return nextLost(o, rules, now)
 	}
 	services, ready := nextServices(r, o, rules, now)
+	untold := r.Taken && !r.WasReady && !r.Furnished && !o.Configured
+	unprepared := r.Prepare.Done < rules.Prepare && !r.WasReady
 	uncopied := rules.Copies && !r.Copied && !r.WasReady
 	switch {
-	case services.Do != Rest && (services.Do != RunHook || !uncopied):
+	case services.Do != Rest && (services.Do != RunHook || !unprepared && !untold && !uncopied):
 		return services
 	case !running(o.Primary):
 		return Step{Do: Start}
 	case !o.Connected:
 		return nextUnlinked(r, o, rules, now)
-	case r.Taken && !r.WasReady && !r.Furnished && !o.Configured:
+	case unprepared && (runningHook(r, Hook{Prepare: true}) || services.Do == Rest && !ready):
+		return Step{Wake: services.Wake}
+	case unprepared: // also before the hooks of services
+		return Step{Do: RunHook, Hook: &Hook{Prepare: true, Index: r.Prepare.Done, Start: r.Prepare.Stops}}
+	case untold:
 		return nextOwned(o, rules, now)
 	case uncopied && !o.Copied:
 		return Step{Do: CopyIn}
@@ -155,10 +162,10 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return emit(agboxv1.EventType_SANDBOX_FILES_COPIED, o.Ignored)
 	case !ready:
 		return services
-	case !r.WasReady && r.PostCreate < rules.PostCreate && runningHook(r, ""):
+	case !r.WasReady && r.PostCreate.Done < rules.PostCreate && runningHook(r, Hook{}):
 		return Step{}
-	case !r.WasReady && r.PostCreate < rules.PostCreate:
-		return Step{Do: RunHook, Hook: &Hook{Index: r.PostCreate, Start: r.PostCreateStops}}
+	case !r.WasReady && r.PostCreate.Done < rules.PostCreate:
+		return Step{Do: RunHook, Hook: &Hook{Index: r.PostCreate.Done, Start: r.PostCreate.Stops}}
 	}
 	return emit(agboxv1.EventType_SANDBOX_READY, nil)
 }

@@ -75,13 +75,8 @@ type Record struct {
 	Revivals int
 	// Services are the services by name. The map is never modified.
 	Services map[string]Service
-	// PostCreate is the number of commands of post_create that have succeeded.
-	// PostCreateFailure describes one that has failed.
-	PostCreate        uint32
-	PostCreateFailure *HookFailure
-	// PostCreateStops counts the commands of post_create that a stop has ended. They run
-	// again after the next start.
-	PostCreateStops uint32
+	// Prepare and PostCreate are what has become of these commands of the spec.
+	Prepare, PostCreate Commands
 	// LastUse is when the sandbox became READY or, if later, when an exec other than its
 	// main command last ended.
 	LastUse time.Time
@@ -189,10 +184,20 @@ const (
 	Down
 )
 
+// Commands are commands of the spec that run once before the sandbox is READY.
+type Commands struct {
+	// Done is how many have succeeded. Failure describes one that has failed.
+	Done    uint32
+	Failure *HookFailure
+	// Stops counts those that a stop has ended. They run again after the next start.
+	Stops uint32
+}
+
 // Hook identifies a hook, as agboxv1.HookRef does.
 type Hook struct {
 	Service      string
 	Start, Index uint32
+	Prepare      bool
 }
 
 // HookFailure describes a hook that failed.
@@ -204,11 +209,10 @@ type HookFailure struct {
 	Cause string
 }
 
-// runningHook reports whether a hook of the service runs, of any start. An empty name
-// means one of post_create.
-func runningHook(r Record, service string) bool {
+// runningHook reports whether a hook of the list of another one runs, of any start.
+func runningHook(r Record, of Hook) bool {
 	for _, e := range r.Execs {
-		if e.Hook != nil && e.Hook.Service == service {
+		if e.Hook != nil && e.Hook.Service == of.Service && e.Hook.Prepare == of.Prepare {
 			return true
 		}
 	}

@@ -233,6 +233,8 @@ func (h *History) counts(a *aging) bool {
 		return true
 	case a.hook == nil:
 		return false
+	case a.hook.Prepare: // it counts for who gets the sandbox from a pool, after it was READY there
+		return true
 	case a.hook.Service == "":
 		return a.end > h.ready
 	}

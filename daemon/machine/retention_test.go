@@ -223,10 +223,32 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 		}
 		is := foldAll(left)
 		if is.State != was.State || is.Want != was.Want || is.LastSequence != was.LastSequence || !is.LastUse.Equal(was.LastUse) ||
-			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || len(is.Lost) != len(was.Lost) || !reflect.DeepEqual(is.Services, was.Services) || !is.FailedSince.Equal(was.FailedSince) {
+			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || len(is.Lost) != len(was.Lost) || !reflect.DeepEqual(is.Services, was.Services) || !reflect.DeepEqual(is.Prepare, was.Prepare) || !is.FailedSince.Equal(was.FailedSince) {
 			t.Fatalf("was %+v, is %+v", was, is)
 		}
 	})
+}
+
+// What a pool has prepared is known for as long as the sandbox of somebody is not READY.
+func TestWhatWasPreparedAheadIsNotForgotten(t *testing.T) {
+	var events []*agboxv1.SandboxEvent
+	hook := func(id string, ref *agboxv1.HookRef) {
+		for _, typ := range []agboxv1.EventType{started, finished} {
+			ev := event(uint64(len(events)+1), typ, id)
+			ev.GetExec().Hook = ref
+			events = append(events, ev)
+		}
+	}
+	events = append(events, ahead(1))
+	hook("prepare", &agboxv1.HookRef{Prepare: true})
+	events = append(events, event(4, ready, ""), event(5, accepted, ""))
+	hook("created", new(agboxv1.HookRef))
+	for _, p := range historyOf(events...).Trim(generous, allRecorded, t0.Add(25*time.Hour)).Parts {
+		events = slices.DeleteFunc(events, func(ev *agboxv1.SandboxEvent) bool { return slices.Contains(p.Events, ev.GetSequence()) })
+	}
+	if r := foldAll(events); r.Prepare.Done != 1 || r.PostCreate.Done != 1 {
+		t.Errorf("the record is %+v", r)
+	}
 }
 
 func TestAnExecCountsAsUseHoweverItEnds(t *testing.T) {

@@ -215,7 +215,7 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 		return v
 	case s.Hooks >= rule.Hooks:
 		return s.ready(rule)
-	case !running(o.Primary), paused(o.Primary), !o.Connected, runningHook(r, rule.Name):
+	case !running(o.Primary), paused(o.Primary), !o.Connected, runningHook(r, Hook{Service: rule.Name}):
 		return verdict{aim: mustWait}
 	}
 	return verdict{aim: mustRunHook}
@@ -319,8 +319,8 @@ func serviceExit(name string, c *runtime.Container) string {
 // hopeless reports that a PENDING sandbox cannot become READY, and why.
 func hopeless(r Record, rules Rules) (Step, bool) {
 	const hook = agboxv1.ErrorReason_HOOK_FAILED
-	if f := r.PostCreateFailure; f != nil && !r.WasReady {
-		return postCreateFailed(*f), true
+	if end, failed := commandFailed(r); failed && !r.WasReady {
+		return end, true
 	}
 	for _, rule := range rules.Services {
 		s := r.Services[rule.Name]
@@ -336,8 +336,16 @@ func hopeless(r Record, rules Rules) (Step, bool) {
 	return Step{}, false
 }
 
-func postCreateFailed(f HookFailure) Step {
-	return fail(agboxv1.ErrorReason_HOOK_FAILED, fmt.Sprintf("Command %d of post_create %s; its output: agbox logs %s", f.Index+1, f.Cause, f.ExecID))
+// commandFailed reports that a command of prepare or post_create has failed.
+func commandFailed(r Record) (Step, bool) {
+	f, list := r.PostCreate.Failure, "post_create"
+	if r.Prepare.Failure != nil {
+		f, list = r.Prepare.Failure, "prepare"
+	}
+	if f == nil {
+		return Step{}, false
+	}
+	return fail(agboxv1.ErrorReason_HOOK_FAILED, fmt.Sprintf("Command %d of %s %s; its output: agbox logs %s", f.Index+1, list, f.Cause, f.ExecID)), true
 }
 
 // ServiceTrouble describes the problem of the required services of a READY sandbox in a

@@ -197,8 +197,8 @@ type Rules struct {
 	Withheld map[string]string
 	// Copies means that the spec copies something into the primary.
 	Copies bool
-	// PostCreate is the number of commands that run before the sandbox is first READY.
-	PostCreate uint32
+	// Prepare and PostCreate are the numbers of commands that run before the sandbox is first READY.
+	Prepare, PostCreate uint32
 }
 
 // PendingRecovery is the policy for a PENDING sandbox without a primary whose daemon

@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -168,7 +167,7 @@ func (l *Loop) configure(ctx context.Context, w *sandboxWork, sb ledger.Sandbox,
 		return err
 	}
 	w.configuredFor, o.Configured = sb.PendingSequence, true
-	if sb.WasReady || len(hostfiles.Copies(sb.Spec)) == 0 {
+	if sb.WasReady || !commandWaits(sb) {
 		return l.execs.Release(ctx, sb.ID)
 	}
 	return nil

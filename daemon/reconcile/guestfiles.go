@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/internal/fault"
@@ -117,7 +116,7 @@ func (l *Loop) bootOf(sb ledger.Sandbox, image runtime.Image, home string, info 
 		MaxSandboxLogBytes: l.opts.MaxSandboxLog,
 		MaxFolderBytes:     retention.Bytes(l.opts.MaxSandboxLog),
 		MaxFolderFiles:     l.opts.MaxFolderFiles,
-		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0 && (sb.Copied || !sb.WasReady) || sb.Pool != "" || sb.Taken,
+		HoldCommand:        commandWaits(sb) && (sb.Copied || !sb.WasReady) || sb.Pool != "" || sb.Taken,
 		CommandEnv:         commandEnv(sb.Spec, image),
 		SecretEnvs:         secrets.Names(sb.Spec.GetEnvs(), sb.Spec.GetSecretEnvs()),
 	}

@@ -189,6 +189,12 @@ func commandEnv(s *agboxv1.CreateSpec, image runtime.Image) []string {
 	return append(ofImage, own...)
 }
 
+// commandWaits reports whether the sandbox's own command does not start before files are copied in, or
+// before the commands of prepare have ended.
+func commandWaits(sb ledger.Sandbox) bool {
+	return len(hostfiles.Copies(sb.Spec)) > 0 || len(sb.Spec.GetPrepare()) > 0 && sb.Pool == ""
+}
+
 // copyIn copies the host files of the spec into the primary.
 func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	l.announce(ctx, sb, "copy", "")

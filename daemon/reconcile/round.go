@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
@@ -87,7 +86,8 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 		Retry:       retryMax,
 		Services:    machine.ServiceRules(sb.Spec),
 		Withheld:    l.withheld(sb.ID),
-		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
+		Copies:      commandWaits(sb),
+		Prepare:     uint32(len(sb.Spec.GetPrepare())),
 		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
 
 		PendingRecovery: l.opts.PendingRecovery,

@@ -292,15 +292,20 @@ func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.O
 
 // runHook runs the exec of a hook in a shell in the primary.
 func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook) error {
-	commands := sb.Spec.GetPostCreate()
-	if hook.Service != "" {
-		commands = serviceSpec(sb, hook.Service).GetPostStartOnPrimary()
-	}
-	return l.execs.RunHook(ctx, &agboxv1.CreateExecRequest{
-		SandboxId: sb.ID, ExecId: hookExecID(sb, hook), Command: []string{"sh", "-c", commands[hook.Index]},
+	req := &agboxv1.CreateExecRequest{
+		SandboxId: sb.ID, ExecId: hookExecID(sb, hook),
 		// A hook in what a program has copied has no more rights than that program.
 		User: sb.Spec.GetDerived().GetUser(),
-	}, hook)
+	}
+	commands := sb.Spec.GetPostCreate()
+	switch {
+	case hook.Prepare: // where and as whom, nobody may know yet
+		commands, req.User, req.Cwd = sb.Spec.GetPrepare(), "0", "/"
+	case hook.Service != "":
+		commands = serviceSpec(sb, hook.Service).GetPostStartOnPrimary()
+	}
+	req.Command = []string{"sh", "-c", commands[hook.Index]}
+	return l.execs.RunHook(ctx, req, hook)
 }
 
 // hookExecID derives the exec id of a hook. A daemon that crashed between two steps
@@ -308,7 +313,10 @@ func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook
 func hookExecID(sb ledger.Sandbox, hook machine.Hook) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", sb.ID, sb.Nonce, hook.Service, hook.Start, hook.Index))
 	mark := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
-	if hook.Service == "" {
+	switch {
+	case hook.Prepare:
+		return fmt.Sprintf("prepare-%d-%s", hook.Index+1, mark)
+	case hook.Service == "":
 		return fmt.Sprintf("post-create-%d-%s", hook.Index+1, mark)
 	}
 	return fmt.Sprintf("hook-%s-%d-%d-%s", hook.Service[:min(len(hook.Service), 20)], hook.Start, hook.Index+1, mark)

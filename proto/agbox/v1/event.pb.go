@@ -821,13 +821,15 @@ func (x *ServiceEventDetails) GetHooksDone() uint32 {
 // spec, not of a CreateExec.
 type HookRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The service of post_start_on_primary. Empty for post_create.
+	// The service of post_start_on_primary. Empty for prepare and post_create.
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// The start of the service to which the hook belongs. For post_create, the number of
-	// its commands that a stop has ended before.
+	// The start of the service to which the hook belongs. For prepare and post_create, the number
+	// of its commands that a stop has ended before.
 	Start uint32 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
 	// Index in the list, from 0.
-	Index         uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Index uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// It is a command of prepare.
+	Prepare       bool `protobuf:"varint,4,opt,name=prepare,proto3" json:"prepare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +883,13 @@ func (x *HookRef) GetIndex() uint32 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *HookRef) GetPrepare() bool {
+	if x != nil {
+		return x.Prepare
+	}
+	return false
 }
 
 var File_agbox_v1_event_proto protoreflect.FileDescriptor
@@ -966,11 +975,12 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\bfailures\x183 \x01(\rR\bfailures\x12\x17\n" +
 	"\aexec_id\x184 \x01(\tR\x06execId\x12\x1d\n" +
 	"\n" +
-	"hooks_done\x185 \x01(\rR\thooksDone\"O\n" +
+	"hooks_done\x185 \x01(\rR\thooksDone\"i\n" +
 	"\aHookRef\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\rR\x05index*\x82\x04\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index\x12\x18\n" +
+	"\aprepare\x18\x04 \x01(\bR\aprepare*\x82\x04\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +

@@ -472,6 +472,10 @@ type CreateSpec struct {
 	// Commands that run once, in order, in a shell in the primary before the sandbox is
 	// first READY. Each is an exec. If one fails, the sandbox is FAILED.
 	PostCreate []string `protobuf:"bytes,63,rep,name=post_create,json=postCreate,proto3" json:"post_create,omitempty"`
+	// Commands that run once, in order, as root, in a shell in the primary, in "/", when the required services
+	// are well and before anything is copied in. Each is an exec. If one fails, the sandbox is FAILED. A pool runs them
+	// ahead, so only requests with the same environment get its sandboxes, and the host name may be the id.
+	Prepare []string `protobuf:"bytes,74,rep,name=prepare,proto3" json:"prepare,omitempty"`
 	// Host name of the primary. Empty means the sandbox's name or, without one, its id.
 	Hostname string `protobuf:"bytes,64,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// What to do after idle_ttl. Unset means stop.
@@ -736,6 +740,13 @@ func (x *CreateSpec) GetWorkingDir() string {
 func (x *CreateSpec) GetPostCreate() []string {
 	if x != nil {
 		return x.PostCreate
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetPrepare() []string {
+	if x != nil {
+		return x.Prepare
 	}
 	return nil
 }
@@ -2293,7 +2304,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x95\x12\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xcf\x12\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -2332,7 +2343,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"workingDir\x12?\n" +
 	"\vpost_create\x18? \x03(\tB\x1e\xbaH\x1b\x92\x01\x18\x10@\"\x14r\x12\x10\x01\x18\xb8\xff\a2\n" +
 	"^[^\\x00]*$R\n" +
-	"postCreate\x12S\n" +
+	"postCreate\x128\n" +
+	"\aprepare\x18J \x03(\tB\x1e\xbaH\x1b\x92\x01\x18\x10@\"\x14r\x12\x10\x01\x18\xb8\xff\a2\n" +
+	"^[^\\x00]*$R\aprepare\x12S\n" +
 	"\bhostname\x18@ \x01(\tB7\xbaH4r220^$|^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$R\bhostname\x12?\n" +
 	"\vidle_action\x18B \x01(\x0e2\x14.agbox.v1.IdleActionB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
 	"idleAction\x12\x1e\n" +
