@@ -195,7 +195,7 @@ also a stopped one, stays, and so does each while a sandbox is being made.`,
 		Args:              arguments(1, -1, "an IMAGE"),
 		ValidArgsFunction: a.completeImages(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			if _, err := untilRemoved(ctx, c); err != nil {
+			if err := a.imagesFree(ctx, c); err != nil {
 				return err
 			}
 			return a.each(ctx, args, func(ref string) error {
@@ -207,6 +207,15 @@ also a stopped one, stays, and so does each while a sandbox is being made.`,
 			})
 		}),
 	}
+}
+
+// imagesFree waits until sandboxes that are being removed do not use their images any more.
+func (a *app) imagesFree(ctx context.Context, c *client.Client) error {
+	left, err := untilRemoved(ctx, c)
+	if len(left) > 0 {
+		a.say("Not removed yet: %s. The images of that stay until it is.", strings.Join(left, ", "))
+	}
+	return err
 }
 
 func (a *app) imagePruneCommand() *cobra.Command {
@@ -225,7 +234,7 @@ elsewhere it needs -f. A sandbox that needs one later has it built again.`,
 }
 
 func (a *app) pruneImages(ctx context.Context, c *client.Client, force bool) error {
-	if _, err := untilRemoved(ctx, c); err != nil {
+	if err := a.imagesFree(ctx, c); err != nil {
 		return err
 	}
 	list, err := c.ListImages(ctx)

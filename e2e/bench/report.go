@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -65,8 +67,35 @@ func describe(ctx context.Context) (string, error) {
 	if err := unix.Uname(&kernel); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d cores, %d GiB, %s, Linux %s; Docker %s, storage driver %s.", info.NCPU, info.MemTotal>>30,
-		info.OperatingSystem, unix.ByteSliceToString(kernel.Release[:]), info.ServerVersion, info.Driver), nil
+	hash, sync, err := pace()
+	return fmt.Sprintf("%d cores, %d GiB, %s, Linux %s; Docker %s, storage driver %s.\n"+
+		"Its pace at the end of the measurements: %s to hash 64 MiB with SHA-256, %s to write 4 KiB to the disk.", info.NCPU, info.MemTotal>>30,
+		info.OperatingSystem, unix.ByteSliceToString(kernel.Release[:]), info.ServerVersion, info.Driver, hash, sync), err
+}
+
+// pace returns how long a computation and a synchronous write take, as medians: the speed of a machine that
+// others share is not always the same.
+func pace() (hash, sync time.Duration, err error) {
+	dir, err := os.MkdirTemp(".", ".pace")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	f, err := os.Create(filepath.Join(dir, "file"))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	var hashes, syncs figures
+	data := make([]byte, 64<<20)
+	for range 21 {
+		err = errors.Join(err, hashes.time(func() error { sha256.Sum256(data); return nil }))
+		err = errors.Join(err, syncs.time(func() error {
+			_, err := f.WriteAt(data[:4<<10], 0)
+			return errors.Join(err, f.Sync())
+		}))
+	}
+	return hashes.at(0.5).Round(time.Millisecond / 10), syncs.at(0.5).Round(time.Millisecond / 100), err
 }
 
 // plot is a picture of costs by size. Both axes are logarithmic.

@@ -89,12 +89,15 @@ func TestAStopSaysWhatIsNotRemovedYet(t *testing.T) {
 	proxy, in := proxied(t)
 	box := in.Create(t, "slow", harness.ImageBusybox)
 	proxy.Choose(func(r *http.Request) engine.Fault {
-		if r.Method == http.MethodDelete {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/containers/") {
 			return engine.Hang
 		}
 		return engine.Pass
 	})
 	in.Must(t, "rm", "-f", "slow")
+	if r := in.Agbox(t, "image", "rm", "nosuch").Want(t, 3); !strings.Contains(r.Stderr, "Not removed yet: "+box) {
+		t.Errorf("a removal of images with a removal of a sandbox under way says %q", r.Stderr)
+	}
 	if r := in.Agbox(t, "daemon", "stop").Want(t, 0); !strings.Contains(r.Stderr, "Not removed yet: "+box) {
 		t.Errorf("a stop with a removal under way says %q", r.Stderr)
 	}
