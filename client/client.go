@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
@@ -251,7 +252,8 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(caller.MaxAnswer)),
+		experimental.WithBufferPool(caller.Buffers),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(caller.MaxAnswer), grpc.ForceCodecV2(caller.Codec)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},
 			MinConnectTimeout: dialTimeout,

@@ -245,7 +245,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	runs.AdmitChildren(admits.ChildIn)
 	runs.SandboxesOfChildren(incarnations.ChildSandboxes{Admit: admits.Derived, Enqueue: r.loop.Enqueue})
 	runs.LifetimeOfChildren(cmp.Or(cfg.ChildLifetime, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD))
-	r.server, err = server.New(server.Options{
+	r.server = server.New(server.Options{
 		Rules:     rules,
 		Admission: admits,
 		Ledger:    book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: runs, Logs: notifier, Paths: cfg.Paths,
@@ -259,10 +259,6 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		},
 		AutoPool: cfg.AutoPool, Pools: cfg.Pools, Upgrade: r.upgrader.upgrade, Log: cfg.Log,
 	})
-	if err != nil {
-		r.close()
-		return nil, err
-	}
 	return r, nil
 }
 

@@ -462,6 +462,8 @@ type file interface {
 	// WriteAt returns exactly how many bytes reached the file, also with an error.
 	WriteAt(p []byte, off int64) (int, error)
 	Truncate(size int64) error
+	// Begin has the disk begin to write n bytes from off on, as far as it has not, and does not wait.
+	Begin(off, n int64)
 	Sync() error
 	Close() error
 }
@@ -469,6 +471,11 @@ type file interface {
 // diskFile is an *os.File with another WriteAt: that of os.File returns 0 if only a part
 // was written before the disk was full.
 type diskFile struct{ *os.File }
+
+// Begin does without what fails: Sync writes it.
+func (f diskFile) Begin(off, n int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}
 
 // WriteAt must not run at the same time as Close.
 func (f diskFile) WriteAt(p []byte, off int64) (int, error) {

@@ -104,8 +104,9 @@ func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) (done,
 	defer func() {
 		for s := range w.outputs {
 			out := &w.outputs[s]
-			out.size += uint64(kept[s])
-			out.dirty = out.dirty || kept[s] > 0
+			if kept[s] > 0 {
+				out.grow(kept[s])
+			}
 			if kept[s] < len(data[s]) {
 				_ = out.file.Truncate(int64(out.size)) // if it fails, the next write overwrites the bytes
 			}

@@ -123,3 +123,36 @@ func TestADiskThatIsFullAmongTheRecordsOfRunsLeavesASoundLog(t *testing.T) {
 		must(t, r.Close())
 	}
 }
+
+// begunFile notes what the disk was told to begin with.
+type begunFile struct {
+	file
+	begun int64
+	gap   bool
+}
+
+func (f *begunFile) Begin(off, n int64) {
+	f.gap = f.gap || off != f.begun
+	f.begun = off + n
+	f.file.Begin(off, n)
+}
+
+// TestTheDiskBeginsBeforeTheEnd: what Sync has still to write is bounded, so the exit of a command with much
+// output is reported soon after it.
+func TestTheDiskBeginsBeforeTheEnd(t *testing.T) {
+	d, _ := openDir(t)
+	w := create(t, d, "e", WriterOptions{})
+	out := &begunFile{file: w.outputs[0].file}
+	w.outputs[0].file = out
+	piece := make([]byte, 100_000)
+	for written := int64(0); written < 4*beginEvery; {
+		w.Write(Stdout, testTime, piece)
+		w.WriteRuns(testTime, piece, nil, []Run{{Stream: Stdout, Length: 40_000}, {Stream: Stdout, Length: 60_000}})
+		written += 2 * int64(len(piece))
+		if left := written - out.begun; left >= beginEvery || left < 0 || out.gap {
+			t.Fatalf("of %d bytes the disk was told about %d (with a gap: %v)", written, out.begun, out.gap)
+		}
+	}
+	must(t, w.Sync())
+	must(t, w.Close())
+}

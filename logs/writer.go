@@ -13,6 +13,10 @@ import (
 // to a full file system are slow, and must not slow down the exec each time.
 const retryAfter = time.Second
 
+// beginEvery is after how many bytes the disk begins to write them. Otherwise nearly all output of a fast
+// command is still in memory when it ends, and its exit is reported only when the log is on disk.
+const beginEvery = 4 << 20
+
 // WriterOptions are the options of Create.
 type WriterOptions struct {
 	// MaxBytes is the maximum number of bytes kept of each stream. 0 means no limit.
@@ -39,7 +43,9 @@ type Counts struct {
 type output struct {
 	file file
 	// size counts the bytes that are in the file and in the index.
-	size    uint64
+	size uint64
+	// begun is how far the disk was told to write.
+	begun   uint64
 	dropped uint64
 	// gap counts the dropped bytes that no record mentions yet.
 	gap   uint64
@@ -190,9 +196,18 @@ func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 		_ = out.file.Truncate(int64(out.size))
 		return 0
 	}
-	out.size += uint64(n)
-	out.dirty = true
+	out.grow(n)
 	return n
+}
+
+// grow adds bytes that are in the file and in the index.
+func (o *output) grow(n int) {
+	o.size += uint64(n)
+	o.dirty = true
+	if fresh := o.size - o.begun; fresh >= beginEvery {
+		o.file.Begin(int64(o.begun), int64(fresh))
+		o.begun = o.size
+	}
 }
 
 // indexLocked writes a record, after the pending gap of its stream if there is one. It

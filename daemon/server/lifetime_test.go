@@ -121,14 +121,11 @@ func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
 	for name, peerGone := range map[string]bool{"of a client that waits": false, "of a client that has gone": true} {
 		t.Run(name, func(t *testing.T) {
 			began, hangs := make(chan struct{}), make(chan struct{})
-			s, err := New(Options{Rules: bare(t).rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
+			s := New(Options{Rules: bare(t).rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
 				close(began)
 				<-hangs
 				return nil, nil
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
 			socket := filepath.Join(t.TempDir(), "s")
 			inner, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 			if err != nil {

@@ -43,12 +43,9 @@ type serving struct {
 
 func serve(t *testing.T) *serving {
 	t.Helper()
-	server, err := New(Options{Rules: bare(t).rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
+	server := New(Options{Rules: bare(t).rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
 		return &agboxv1.UpgradeDaemonResponse{Pid: 7}, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &serving{Server: server, socket: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
 	inner, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
 	if err != nil {

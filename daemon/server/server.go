@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
@@ -32,11 +31,6 @@ import (
 	"github.com/agbox/agbox/proto/agbox/caller"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// messageSizes are the sizes of the message buffers, as powers of two. By default gRPC
-// uses 1 MiB for everything longer than 32 KiB, and holds two or three of these for each
-// client that does not read.
-var messageSizes = []uint8{8, 12, 14, 15, 16, 17, 18, 19, 20, 22}
 
 // maxStreams bounds the concurrent calls on one connection.
 const maxStreams = 4096
@@ -123,11 +117,7 @@ func newSandboxService(o Options, life *lifetime) sandboxService {
 }
 
 // New makes a server with reflection and health checks. Serve starts it.
-func New(o Options) (*Server, error) {
-	buffers, err := mem.NewBinaryTieredBufferPool(messageSizes...)
-	if err != nil {
-		return nil, err
-	}
+func New(o Options) *Server {
 	life := newLifetime()
 	s := &Server{
 		health: health.NewServer(), life: life, calls: new(inFlight),
@@ -137,12 +127,13 @@ func New(o Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(caller.MaxAnswer),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ForceServerCodecV2(caller.Codec),
 		grpc.StaticStreamWindowSize(inputWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		// Logs are sent in few, long writes. Idle connections share the buffers.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.SharedWriteBuffer(true),
-		experimental.BufferPool(buffers),
+		experimental.BufferPool(caller.Buffers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.StatsHandler(s.calls),
 		grpc.ChainStreamInterceptor(s.guard.stream),
@@ -165,7 +156,7 @@ func New(o Options) (*Server, error) {
 	for service := range s.grpc.GetServiceInfo() {
 		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
 	}
-	return s, nil
+	return s
 }
 
 // Serve answers calls until Stop.

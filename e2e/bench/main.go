@@ -25,6 +25,7 @@ var benchmarks = map[string]func(context.Context) error{
 	"create":   part(benchCreate).alone,
 	"exec":     benchExec,
 	"files":    part(benchFiles).alone,
+	"follow":   part(benchFollow).alone,
 	"logs":     benchLogs,
 	"many":     benchMany,
 	"pool":     part(benchPool).alone,
