@@ -46,8 +46,14 @@ type WatchOptions struct {
 // the daemon restarts. The first item has no event: it confirms the watch and has its
 // start position. It ends with an error, or when the caller ends its loop.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
+	return c.watchEvents(ctx, o, false)
+}
+
+// watchEvents is WatchEvents. past means that it has only events, and ends with the newest that is kept now.
+func (c *Client) watchEvents(ctx context.Context, o WatchOptions, past bool) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return sequence(func(give func(*agboxv1.WatchEventsResponse) bool) error {
-		at, stands := o.After, false
+		at, newest, stands := o.After, uint64(0), false
+		over := func() bool { return past && at >= newest }
 		return follow(ctx, c, c.sandboxes.WatchEvents, endless, func() *agboxv1.WatchEventsRequest {
 			return &agboxv1.WatchEventsRequest{
 				AfterPosition: at,
@@ -60,16 +66,16 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 				if stands {
 					// No selected event lies before this position.
 					at = max(at, m.GetPosition())
-					return false, nil
+					return over(), nil
 				}
-				at, stands = m.GetPosition(), true
-				return !give(m), nil
+				at, newest, stands = m.GetPosition(), m.GetNewestPosition(), true
+				return over() || !past && !give(m), nil
 			}
 			if m.GetPosition() <= at {
 				return false, nil
 			}
 			at, stands = m.GetPosition(), true
-			return !give(m), nil
+			return !give(m) || over(), nil
 		})
 	})
 }
@@ -99,20 +105,7 @@ func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) i
 // PastEventsOfAll returns the events of all sandboxes after a position, up to the newest
 // that is kept now.
 func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
-	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
-		newest := after
-		for m, err := range c.WatchEvents(ctx, WatchOptions{After: after}) {
-			if err == nil && m.GetEvent() == nil {
-				if newest = m.GetNewestPosition(); newest <= after {
-					return
-				}
-				continue
-			}
-			if !yield(m, err) || err != nil || m.GetPosition() >= newest {
-				return
-			}
-		}
-	}
+	return c.watchEvents(ctx, WatchOptions{After: after}, true)
 }
 
 // verdict reports whether a wait is over: done, or an error that says why the wait can no

@@ -141,7 +141,7 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 			told, due = item.Position, nil
 		}
 		switch {
-		case at.At-told >= eventPage:
+		case at.At-told >= eventPage, at.At > told && told < at.Last && !more: // who wants what there was can end
 			if err := tell(); err != nil {
 				return err
 			}
