@@ -29,6 +29,7 @@ import (
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 )
@@ -93,7 +94,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	s.add(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
 	s.add(countValue{least: 1, to: &c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
 	s.add(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
-	s.add(countValue{to: &c.AutoPool}, "auto-pool", "how many sandboxes are kept ready of what was created last, in the pool auto, until nobody has asked for one for an hour")
+	s.add(countValue{to: &c.AutoPool, most: ledger.MaxPoolSize}, "auto-pool", "how many sandboxes are kept ready of what was created last, in the pool auto, until nobody has asked for one for an hour")
 	s.add(wordValue[reconcile.FenceMode]{&c.HostFence, fences}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+hostfiles.PolicyPath+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "least important `level` that is logged: debug, info, warn or error")
@@ -251,8 +252,8 @@ const poolSetting = "pool"
 
 var poolName = regexp.MustCompile("^[a-z0-9][a-z0-9_.-]{0,62}$") // of SetPoolRequest.name
 
-// takePools reads the pools of the file and reports the problems, but for those of their sandboxes, which
-// depend on the engine too: the pool shows these.
+// takePools reads the pools of the file and reports the problems, but for those that more than the form of
+// their fields shows: the pool shows these.
 func (s *settings) takePools(pools *document.Node, path string, report *document.Report) {
 	at := func(n *document.Node) *document.Origin {
 		return &document.Origin{File: path, Line: n.Line, Column: n.Column}
@@ -279,19 +280,49 @@ func (s *settings) takePools(pools *document.Node, path string, report *document
 		template := server.PoolTemplate{Name: name, Size: 1, File: path, Home: home}
 		sandbox := &document.Node{Kind: document.Map}
 		for _, field := range e.Value.Entries {
-			if field.Key.Text != "size" {
+			switch field.Key.Text {
+			case "base":
+				report.Problem(at(field.Key), "The pool %q cannot have a base: write what that has into its own fields.", name)
+			case "size":
+				if template.Size, err = strconv.Atoi(field.Value.Text); err != nil || template.Size < 1 || template.Size > ledger.MaxPoolSize {
+					report.Problem(at(field.Value), "The size of the pool %q must be a number from 1 to %d.", name, ledger.MaxPoolSize)
+				}
+			default:
 				sandbox.Entries = append(sandbox.Entries, field)
-				continue
-			}
-			if template.Size, err = strconv.Atoi(field.Value.Text); err != nil || template.Size < 1 || template.Size > ledger.MaxPoolSize {
-				report.Problem(at(field.Value), "The size of the pool %q must be a number from 1 to %d.", name, ledger.MaxPoolSize)
 			}
 		}
-		if template.Config, err = document.WriteNode(sandbox); err != nil {
-			report.Problem(at(e.Value), "The pool %q cannot be read: %v.", name, err)
-		}
+		reader := document.Reader{File: path, Report: report}
+		reader.Message(sandbox, new(agboxv1.CreateSpec).ProtoReflect(), "")
+		template.Config = document.Placed(sandbox)
 		s.cfg.Pools = append(s.cfg.Pools, template)
 	}
+}
+
+// withoutSecrets is a node that does not show the values of secret variables.
+func withoutSecrets(n *document.Node) *document.Node {
+	out := *n
+	out.Items, out.Entries = slices.Clone(n.Items), slices.Clone(n.Entries)
+	for i, item := range out.Items {
+		out.Items[i] = withoutSecrets(item)
+	}
+	var marked []string
+	if list := n.Get("secret_envs"); list != nil {
+		for _, item := range list.Items {
+			marked = append(marked, item.Text)
+		}
+	}
+	for i, e := range out.Entries {
+		out.Entries[i].Value = withoutSecrets(e.Value)
+		if e.Key.Text != "envs" {
+			continue
+		}
+		for j, v := range out.Entries[i].Value.Entries {
+			if secrets.Is(v.Key.Text, marked) {
+				out.Entries[i].Value.Entries[j].Value = &document.Node{Kind: document.String, Text: secrets.Placeholder}
+			}
+		}
+	}
+	return &out
 }
 
 // readAll reads the file; nil if there is none. It reads at most one byte more than
@@ -426,7 +457,7 @@ func (s *settings) print(w io.Writer, file string) error {
 		fmt.Fprintf(&b, "# %s: default\n", poolSetting)
 	} else {
 		key := &document.Node{Kind: document.String, Text: poolSetting}
-		raw, err := document.WriteNode(&document.Node{Kind: document.Map, Entries: []document.Entry{{Key: key, Value: s.pools}}})
+		raw, err := document.WriteNode(&document.Node{Kind: document.Map, Entries: []document.Entry{{Key: key, Value: withoutSecrets(s.pools)}}})
 		if err != nil {
 			return err
 		}

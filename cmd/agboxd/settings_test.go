@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // home makes an install with this configuration file, or without one if the text is
@@ -252,7 +255,7 @@ func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
 
 // TestPoolsOfTheFile: what a pool has beside its size is a sandbox file.
 func TestPoolsOfTheFile(t *testing.T) {
-	home(t, "pool:\n  stack:\n    size: 3\n    image: \"yes\"\n    labels: {a: \"1\", b: two}\n    services:\n    - {name: db, image: redis}\n  other: {image: x}\n")
+	home(t, "pool:\n  stack:\n    size: 3\n    image: \"yes\"\n    labels: {a: \"1\", b: two}\n    envs: {A: \"1\", API_KEY: canary, MINE: canary}\n    secret_envs: [MINE]\n    services:\n    - {name: db, image: redis}\n  other: {image: x}\n")
 	cmd := newScratch()
 	s := addSettings(cmd)
 	if _, err := s.load(); err != nil {
@@ -262,17 +265,23 @@ func TestPoolsOfTheFile(t *testing.T) {
 	if err := s.print(&shown, "the file"); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // as it is written, and as it is shown
+	if strings.Contains(shown.String(), "canary") {
+		t.Errorf("it is shown with secrets:\n%s", shown.String())
+	}
+	for _, secret := range []string{"canary", "(secret)"} { // as it is written, and as it is shown
 		got, err := begin()
 		if err != nil || len(got.Pools) != 2 {
 			t.Fatalf("there are the pools %v (%v)\n%s", got.Pools, err, shown.String())
 		}
 		stack, other := got.Pools[0], got.Pools[1]
-		const want = "image: \"yes\"\nlabels:\n    a: \"1\"\n    b: two\nservices:\n    - name: db\n      image: redis\n"
-		if stack.Name != "stack" || stack.Size != 3 || string(stack.Config) != want || filepath.Base(stack.File) != "agboxd.yaml" || stack.Home == "" {
+		want := &agboxv1.CreateSpec{
+			Image: "yes", Labels: map[string]string{"a": "1", "b": "two"}, Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "redis"}},
+			Envs: map[string]string{"A": "1", "API_KEY": secret, "MINE": secret}, SecretEnvs: []string{"MINE"},
+		}
+		if stack.Name != "stack" || stack.Size != 3 || !proto.Equal(specOf(t, stack), want) || filepath.Base(stack.File) != "agboxd.yaml" || stack.Home == "" {
 			t.Errorf("the first is %+v\n%s", stack, stack.Config)
 		}
-		if other.Name != "other" || other.Size != 1 || string(other.Config) != "image: x\n" {
+		if other.Name != "other" || other.Size != 1 || !proto.Equal(specOf(t, other), &agboxv1.CreateSpec{Image: "x"}) {
 			t.Errorf("the second is %+v\n%s", other, other.Config)
 		}
 		home(t, shown.String())
@@ -283,6 +292,10 @@ func TestPoolsOfTheFile(t *testing.T) {
 		"pool:\n  auto: {image: x}\n":               "Line 2: \"auto\" is no name for a pool",
 		"pool:\n  a: [x]\n":                         "Line 2: The pool \"a\" needs a size and the fields",
 		"pool:\n  a:\n    size: 65\n    image: x\n": "Line 3: The size of the pool \"a\" must be a number from 1 to 64.",
+		"pool:\n  a:\n    size: 1\n    imag: x\n":   "Line 4",
+		"pool:\n  a:\n    image: [x]\n":             "Line 3",
+		"pool:\n  a:\n    base: x.yaml\n":           "Line 3: The pool \"a\" cannot have a base",
+		"auto-pool: 65\n":                           "more than 64",
 		"pool: {a: {size: [2]}}\n":                  "must be a number from 1 to 64",
 		"pool: {a: {image: x}}\npool: {}\n":         "pool",
 	} {
@@ -291,6 +304,18 @@ func TestPoolsOfTheFile(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// specOf is what the configuration of a pool describes.
+func specOf(t *testing.T, p server.PoolTemplate) *agboxv1.CreateSpec {
+	t.Helper()
+	report, out := new(document.Report), new(agboxv1.CreateSpec)
+	r := document.Reader{File: p.File, Report: report}
+	r.Message(document.YAML(p.File, p.Config, report), out.ProtoReflect(), "")
+	if len(report.Problems) > 0 {
+		t.Errorf("%s: %v", p.Config, report.Problems)
+	}
+	return out
 }
 
 func TestTheMemoryOfSandboxesIsAShareOrASize(t *testing.T) {

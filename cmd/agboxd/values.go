@@ -67,6 +67,8 @@ func (v optionalTime) Set(text string) error {
 type countValue struct {
 	to    *int
 	least int
+	// most is the largest number; 0 means that there is none.
+	most int
 }
 
 func (v countValue) String() string {
@@ -79,6 +81,9 @@ func (v countValue) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < v.least {
 		return fmt.Errorf("%q is not a whole number of at least %d", text, v.least)
+	}
+	if v.most > 0 && n > v.most {
+		return fmt.Errorf("%q is more than %d", text, v.most)
 	}
 	*v.to = n
 	return nil

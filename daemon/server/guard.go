@@ -142,6 +142,9 @@ func withoutSpec(msg proto.Message) proto.Message {
 	switch req := msg.(type) {
 	case *agboxv1.ResolveSpecRequest:
 		return withoutSpec(req.GetCreate())
+	case *agboxv1.SetPoolRequest:
+		create, _ := withoutSpec(req.GetCreate()).(*agboxv1.CreateSandboxRequest)
+		return &agboxv1.SetPoolRequest{Name: req.GetName(), Size: req.GetSize(), Create: create}
 	case *agboxv1.BuildSandboxImagesRequest:
 		return withoutSpec(req.GetCreate())
 	case *agboxv1.CreateSandboxRequest:

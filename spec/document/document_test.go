@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -138,7 +139,11 @@ func TestWhatIsWrittenReadsToTheSameAndDoesNotSteerATerminal(t *testing.T) {
 		if len(report.Problems) > 0 || !proto.Equal(spec, again) {
 			t.Errorf("%q is written as\n%s and reads to %v, %v", hard, text, again, report.Problems)
 		}
-		for _, r := range string(text) {
+		placed := Placed(YAML("f", text, report))
+		if again, _, report := read(t, string(placed)); len(report.Problems) > 0 || !proto.Equal(spec, again) {
+			t.Errorf("%q is placed as\n%s and reads to %v, %v", hard, placed, again, report.Problems)
+		}
+		for _, r := range string(text) + string(placed) {
 			if r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 				t.Errorf("%q is written as %q, which has %U", hard, text, r)
 			}
@@ -312,4 +317,50 @@ func FuzzJSONC(f *testing.F) {
 			t.Error("nothing was read and nothing is said")
 		}
 	})
+}
+
+// TestPlacedReadsBackAtTheSamePlaces: as the same node, and each scalar on its line.
+func TestPlacedReadsBackAtTheSamePlaces(t *testing.T) {
+	for _, text := range []string{
+		"a: 1\n", "\n\n# c\nimage: x\nprepare:\n  - echo ok\n\n  - ''\n", "{a: {b: [1, 'x y', \"q\\\"\\n\"], c: }, d: [], e: {}}\n",
+		"envs:\n    A: |\n        two\n        lines\n    B: \"\\u202e\\e\"\n    C: yes\n    D: 'no'\nlist: [a,\n  b,\n  {c: d}]\n",
+		"x: &a {k: v}\ny: *a\nz: 1\n",
+	} {
+		report := new(Report)
+		node := YAML("f", []byte(text), report)
+		placed := Placed(node)
+		again := YAML("f", placed, report)
+		if len(report.Problems) > 0 {
+			t.Fatalf("%q is placed as %q: %v", text, placed, report.Problems)
+		}
+		if want, got := scalars(node, true), scalars(again, true); !slices.Equal(got, want) && !strings.Contains(text, "&") {
+			t.Errorf("%q is placed as %q: %q", text, placed, got)
+		}
+		if want, got := scalars(node, false), scalars(again, false); !slices.Equal(got, want) {
+			t.Errorf("%q is placed as %q: %q", text, placed, got)
+		}
+	}
+}
+
+// scalars are the parts of a node in order, each with its line.
+func scalars(n *Node, lines bool) (all []string) {
+	line := 0
+	if lines {
+		line = n.Line
+	}
+	switch n.Kind {
+	case Map:
+		for _, e := range n.Entries {
+			all = append(append(all, scalars(e.Key, lines)...), scalars(e.Value, lines)...)
+		}
+		return append(all, "map")
+	case List:
+		for _, item := range n.Items {
+			all = append(all, scalars(item, lines)...)
+		}
+		return append(all, "list")
+	case Null:
+		return []string{"null"}
+	}
+	return []string{fmt.Sprintf("%d %v %s", line, n.Kind, n.Text)}
 }

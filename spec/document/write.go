@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -33,6 +34,90 @@ func WriteYAML(m protoreflect.Message) ([]byte, error) {
 func WriteNode(n *Node) ([]byte, error) {
 	raw, err := yaml.Marshal(writtenNode(n))
 	return escape(raw), err
+}
+
+// Placed writes a node as a file that reads back as the same node, with its parts where they are, as far as that
+// is possible: what is reported about them names the right lines.
+func Placed(n *Node) []byte {
+	p := &placer{line: 1, column: 1}
+	p.place(n)
+	return escape([]byte(p.b.String()))
+}
+
+// placer writes in flow style, in which a line may break between any two parts.
+type placer struct {
+	b            strings.Builder
+	line, column int
+}
+
+func (p *placer) put(s string) {
+	p.b.WriteString(s)
+	p.column += utf8.RuneCountInString(s)
+}
+
+// to goes to where a part was, unless it is there already or beyond.
+func (p *placer) to(n *Node) {
+	for ; p.line < n.Line; p.line++ {
+		p.b.WriteByte('\n')
+		p.column = 1
+	}
+	if p.line == n.Line && p.column < n.Column {
+		p.put(strings.Repeat(" ", n.Column-p.column))
+	}
+}
+
+func (p *placer) place(n *Node) {
+	switch n.Kind {
+	case Map:
+		p.put("{")
+		for i, e := range n.Entries {
+			if i > 0 {
+				p.put(",")
+			}
+			p.place(e.Key)
+			p.put(": ")
+			p.place(e.Value)
+		}
+		p.put("}")
+	case List:
+		p.put("[")
+		for i, item := range n.Items {
+			if i > 0 {
+				p.put(",")
+			}
+			p.place(item)
+		}
+		p.put("]")
+	case String:
+		p.to(n)
+		p.put(doubleQuoted(n.Text))
+	case Null:
+		p.put("null")
+	default:
+		p.to(n)
+		p.put(n.Text)
+	}
+}
+
+// doubleQuoted is a text on one line, between double quotes.
+func doubleQuoted(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r > 0xffff && !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		case !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
 }
 
 func writtenNode(n *Node) *yaml.Node {
