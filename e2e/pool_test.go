@@ -401,6 +401,7 @@ func TestNobodySeesWhatAPoolHasReady(t *testing.T) {
 		t.Fatalf("the engine has %v for a pool of one", members)
 	}
 	member := members[0]
+	in.Must(t, "events") // it ends although what is newest is not shown
 	in.Must(t, "rename", "mine", "renamed")
 	follower.AwaitOutput(t, "RENAMED")
 	follower.Signal(t, 2)
@@ -591,6 +592,9 @@ func TestWhatAPoolPreparesIsThere(t *testing.T) {
 	if id := in.Must(t, slices.Concat([]string{"create", "other"}, other)...); slices.Contains(member, id) {
 		t.Errorf("%s was prepared with another environment", id)
 	}
+	if p := in.pool(t, "stock"); p.GetMisses() != 1 || !strings.Contains(p.GetTrouble(), "another environment") || p.GetReady() != 1 {
+		t.Errorf("after a request with another environment the pool is %v", p)
+	}
 	harness.WantSame(t, "what was prepared with another environment", in.inside(t, "other", "cat /prepared"), "2\nend\n")
 	in.Must(t, "pool", "set", "bad", "--image", harness.ImageBusybox, "--prepare", "true", "--prepare", "echo not today; exit 3")
 	var trouble string
@@ -602,4 +606,29 @@ func TestWhatAPoolPreparesIsThere(t *testing.T) {
 	if r := in.Agbox(t, "create", "none", "--image", harness.ImageBusybox, "--prepare", "exit 4").Want(t, 1); !strings.Contains(r.Stderr, "Command 1 of prepare failed with exit code 4") {
 		t.Errorf("without a pool: %s", r.Stderr)
 	}
+}
+
+// What was prepared is gone with the container in which it was, or in which it was done.
+func TestWhatHasEndedSinceItWasPreparedIsNotHandedOut(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	web := fmt.Sprintf("{name: web, image: %s, command: [sleep, '1000000']}", harness.ImageBusybox)
+	args := []string{"--image", harness.ImageBusybox, "--service", web, "--prepare", "echo done >/prepared"}
+	in.Must(t, slices.Concat([]string{"pool", "set", "stock"}, args)...)
+	for name, container := range map[string]func(string) string{
+		"primary": runtime.PrimaryName, "service": func(id string) string { return runtime.ServiceName(id, "web") },
+	} {
+		in.awaitPool(t, "stock")
+		member := in.ahead(t)
+		if out, err := exec.CommandContext(harness.Bounded(t), "docker", "restart", "-t", "0", container(member[0])).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if id := in.Must(t, slices.Concat([]string{"create", name}, args)...); slices.Contains(member, id) {
+			t.Errorf("%s was handed out after its %s had ended", id, name)
+		}
+	}
+	harness.Eventually(t, "the pool is well again", func() bool {
+		p := in.pool(t, "stock")
+		return p.GetReady() == 1 && p.GetTrouble() == "" && len(in.ahead(t)) == 1
+	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +27,7 @@ to clone a repository or to fill a database. They see the environment, so that m
 
 The line "auto-pool: 1" in agboxd.yaml ("agboxd config") keeps one ready of what was created last,
 in the pool auto. The setting "pool" there has pools that only change there: a name, and below it
-the size and the fields of a sandbox file.`,
+the size and the fields of a sandbox file, with absolute paths.`,
 	}
 	onlyCommands(cmd, a.poolLsCommand(), a.poolSetCommand(), a.poolRmCommand())
 	return cmd
@@ -37,11 +38,11 @@ func (a *app) poolSetCommand() *cobra.Command {
 	size := 1
 	cmd := &cobra.Command{
 		Use:   "set NAME [flags]",
-		Short: "Make a pool, or change its size or its description",
-		Long: `Make a pool, or change it. A file and flags describe its sandboxes, as for "agbox create". The
-daemon makes them in the background, one after the other, and another one for each that is handed
-out. It removes those whose image has changed since, and all while this machine is short of memory.
-After an hour without a request that fits, it keeps one.`,
+		Short: "Make a pool, or replace it by another one",
+		Long: `Make a pool, or replace it. A file and flags describe its sandboxes, as for "agbox create"; with
+the same description only the size changes. The daemon makes them in the background, and another
+one for each that is handed out. It removes those whose image has changed since, and all while this
+machine is short of memory. After an hour without a request that fits, it keeps one.`,
 		Example:           `  agbox pool set stack --size 2 -f agbox.yaml`,
 		Args:              arguments(1, 1, "a NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -95,7 +96,7 @@ func (a *app) poolRows(pools []*agboxv1.Pool) [][]view.Cell {
 		status := "ok"
 		switch {
 		case p.GetTrouble() != "":
-			status = p.GetTrouble()
+			status = strings.ReplaceAll(p.GetTrouble(), "\n", " ")
 		case p.GetComing() > 0:
 			status = fmt.Sprintf("%d being made", p.GetComing())
 		case p.GetReady() < p.GetSize():

@@ -293,19 +293,33 @@ func (l *Ledger) PoolSpec(ctx context.Context, p Pool) (*agboxv1.CreateSpec, err
 	})
 }
 
-// PoolsFor returns the pools that make a spec ahead, by name, and an error about those that cannot be read.
-func (l *Ledger) PoolsFor(ctx context.Context, spec *agboxv1.CreateSpec) (fit []Pool, err error) {
+// PoolsFor returns the pools that make a spec ahead, by name, and an error about those that cannot be read. near
+// are those that would but for the environment, except that of what was created last.
+func (l *Ledger) PoolsFor(ctx context.Context, spec *agboxv1.CreateSpec) (fit, near []Pool, err error) {
 	shown, _ := secrets.HideSpec(spec)
 	for _, p := range l.Pools() {
-		if !proto.Equal(p.Spec, shown) {
-			continue
+		whole, same := (*agboxv1.CreateSpec)(nil), proto.Equal(p.Spec, shown)
+		if same {
+			var failed error
+			whole, failed = l.PoolSpec(ctx, p)
+			if err = errors.Join(err, failed); failed != nil {
+				continue
+			}
 		}
-		whole, failed := l.PoolSpec(ctx, p)
-		if err = errors.Join(err, failed); failed == nil && proto.Equal(whole, spec) {
+		switch {
+		case same && proto.Equal(whole, spec):
 			fit = append(fit, p)
+		case len(spec.GetPrepare()) > 0 && p.Name != AutoPool && proto.Equal(withoutEnv(p.Spec), withoutEnv(shown)):
+			near = append(near, p)
 		}
 	}
-	return fit, err
+	return fit, near, err
+}
+
+func withoutEnv(spec *agboxv1.CreateSpec) *agboxv1.CreateSpec {
+	spec = proto.CloneOf(spec)
+	spec.Envs, spec.SecretEnvs = nil, nil
+	return spec
 }
 
 // Missed counts a request that fits the pool with an id and got none of its sandboxes.

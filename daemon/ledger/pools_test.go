@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -9,9 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/containerd/errdefs"
 )
 
 // stocked makes a pool with sandboxes.
@@ -104,7 +106,7 @@ func TestAPoolIsKeptWithItsSecrets(t *testing.T) {
 		t.Fatalf("the pools are %+v", all)
 	}
 	for password, want := range map[string]bool{"one": true, "two": false} {
-		if fit, err := l.PoolsFor(t.Context(), stack(password)); err != nil || (len(fit) == 1) != want {
+		if fit, near, err := l.PoolsFor(t.Context(), stack(password)); err != nil || (len(fit) == 1) != want || len(near) > 0 {
 			t.Errorf("with the password %s there fit %v, %v", password, fit, err)
 		}
 	}
@@ -206,5 +208,34 @@ func TestOneOfManyTakesWhatWasMadeAhead(t *testing.T) {
 	sb, _ = l.Sandbox("a")
 	if sb, err = l.Reveal(t.Context(), sb); err != nil || !proto.Equal(sb.Spec, wish) {
 		t.Errorf("its spec is %v, %v", sb.Spec, err)
+	}
+}
+
+// What a pool prepares sees the environment, so another one is near it, whether its secrets differ or all else.
+func TestAnotherEnvironmentIsNearAPoolThatPrepares(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	prepared := func(envs map[string]string) *agboxv1.CreateSpec {
+		return &agboxv1.CreateSpec{Image: "x", Prepare: []string{"true"}, Envs: envs}
+	}
+	if _, err := l.SetPool(t.Context(), "stock", 1, prepared(map[string]string{"API_KEY": "one"})); err != nil {
+		t.Fatal(err)
+	}
+	other := prepared(nil)
+	other.Image = "y"
+	plain := prepared(map[string]string{"API_KEY": "two"})
+	plain.Prepare = nil
+	for _, c := range []struct {
+		spec *agboxv1.CreateSpec
+		want string
+	}{
+		{prepared(map[string]string{"API_KEY": "one"}), "1 0"},
+		{prepared(map[string]string{"API_KEY": "two"}), "0 1"},
+		{prepared(map[string]string{"A": "1"}), "0 1"},
+		{prepared(nil), "0 1"}, {other, "0 0"}, {plain, "0 0"},
+	} {
+		fit, near, err := l.PoolsFor(t.Context(), c.spec)
+		if got := fmt.Sprint(len(fit), len(near)); err != nil || got != c.want {
+			t.Errorf("for %v there are %s, %v", c.spec, got, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -321,7 +322,7 @@ func hookCause(ev *agboxv1.SandboxEvent) string {
 	case ev.GetEventType() == agboxv1.EventType_EXEC_FINISHED:
 		return fmt.Sprintf("failed with exit code %d", d.GetExitCode())
 	case d.GetErrorMessage() != "":
-		return "failed: " + d.GetErrorMessage()
+		return "failed: " + strings.TrimSuffix(d.GetErrorMessage(), ".")
 	}
 	return "failed"
 }

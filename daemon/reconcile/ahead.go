@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
@@ -18,8 +19,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// errStale means that a sandbox was made ahead of an image that its name does not mean any more.
-var errStale = errors.New("its image has changed")
+// errStale means that a sandbox was made ahead of an image that its name does not mean any more, or is not
+// what was prepared any more.
+var errStale = errors.New("its image has changed, or it has ended since it was prepared")
 
 // Fit reports whether a sandbox that was made ahead can be handed out for a request: it runs, is linked, and
 // its images are those that their names mean now. One of an older image is removed.
@@ -28,7 +30,7 @@ func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateS
 		return false
 	}
 	if why, fits := l.named(sb, want); !fits {
-		l.misfit(sb.Pool, why)
+		l.Misfit(sb.Pool, why)
 		return false
 	}
 	primary, image, err := l.lookAhead(ctx, sb)
@@ -40,10 +42,10 @@ func (l *Loop) Fit(ctx context.Context, sb ledger.Sandbox, want *agboxv1.CreateS
 	}
 	// What an image sets itself stays, and the supervisor would be told the name.
 	if slices.ContainsFunc(image.Env, func(entry string) bool { return strings.HasPrefix(entry, "HOSTNAME=") }) {
-		l.misfit(sb.Pool, "Nobody gets anything of this pool, because its image sets HOSTNAME itself.")
+		l.Misfit(sb.Pool, "Nobody gets anything of this pool, because its image sets HOSTNAME itself.")
 		return false
 	}
-	l.misfit(sb.Pool, "")
+	l.Misfit(sb.Pool, "")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.sandboxes[sb.ID]; w != nil {
@@ -71,8 +73,8 @@ func (l *Loop) named(sb ledger.Sandbox, want *agboxv1.CreateSpec) (why string, f
 		"set hostname in the pool and in the request, or create sandboxes without names.", why), false
 }
 
-// misfit notes why a request that fits a pool gets nothing of it; empty if one could.
-func (l *Loop) misfit(pool, why string) {
+// Misfit notes why a request that fits a pool gets nothing of it; empty if one could.
+func (l *Loop) Misfit(pool, why string) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,20 +83,22 @@ func (l *Loop) misfit(pool, why string) {
 	}
 }
 
-// stale reports whether the images of a sandbox that was made ahead have changed since.
+// stale reports whether a sandbox that was made ahead is not what would be made now.
 func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 	_, _, err := l.lookAhead(ctx, sb)
 	return errors.Is(err, errStale)
 }
 
 // lookAhead looks at the containers of a sandbox that was made ahead, and at what the names of their images
-// mean now. The error is errStale if an image is another one or gone.
+// mean now. The error is errStale if an image is another one or gone, or if something that the commands of prepare
+// had to do with was not there all the time.
 func (l *Loop) lookAhead(ctx context.Context, sb ledger.Sandbox) (primary runtime.Container, image runtime.Image, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	parts := []*part{{of: sb.Spec, name: runtime.PrimaryName(sb.ID)}}
-	for _, s := range sb.Spec.GetServices() {
-		parts = append(parts, &part{of: s, name: runtime.ServiceName(sb.ID, s.GetName()), optional: true})
+	required := machine.ServiceRules(sb.Spec)
+	for i, s := range sb.Spec.GetServices() {
+		parts = append(parts, &part{of: s, name: runtime.ServiceName(sb.ID, s.GetName()), optional: true, spare: !required[i].Required})
 	}
 	var looks errgroup.Group
 	for _, p := range parts {
@@ -104,7 +108,8 @@ func (l *Loop) lookAhead(ctx context.Context, sb ledger.Sandbox) (primary runtim
 	if err := looks.Wait(); err != nil {
 		return primary, image, err
 	}
-	if slices.ContainsFunc(parts, func(p *part) bool { return p.container.ID != "" && p.container.ImageID != p.image.ID }) {
+	if slices.ContainsFunc(parts, func(p *part) bool { return p.container.ID != "" && p.container.ImageID != p.image.ID }) ||
+		len(sb.Spec.GetPrepare()) > 0 && slices.ContainsFunc(parts, func(p *part) bool { return !p.spare && p.endedSince(sb.ReadyAt) }) {
 		return primary, image, errStale
 	}
 	return parts[0].container, parts[0].image, nil
@@ -114,10 +119,16 @@ func (l *Loop) lookAhead(ctx context.Context, sb ledger.Sandbox) (primary runtim
 type part struct {
 	of   imaged
 	name string
-	// optional means that the container may be missing.
+	// optional means that the container may be missing, and spare that the sandbox was READY without it.
 	optional  bool
+	spare     bool
 	container runtime.Container
 	image     runtime.Image
+}
+
+// endedSince reports whether a container was not there all the time since.
+func (p *part) endedSince(at time.Time) bool {
+	return p.container.ID == "" || p.container.StartedAt.After(at) || p.container.FinishedAt.After(at)
 }
 
 func (p *part) lookAtContainer(ctx context.Context, engine Engine) (err error) {

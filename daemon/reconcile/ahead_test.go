@@ -274,12 +274,12 @@ func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	l.stocked(p.ID, 2)
 	percent.Store(scarceMemory - 1)
 	l.stocked(p.ID, 0)
-	if why := l.loop.PoolTrouble(p.ID); !strings.Contains(why, "memory") {
+	if why := l.loop.PoolTrouble(p, 0); !strings.Contains(why, "memory") {
 		t.Errorf("it says %q", why)
 	}
 	percent.Store(enoughMemory)
 	l.loop.EnqueuePool(p.ID)
-	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p.ID), "a while ago") })
+	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p, 0), "a while ago") })
 	l.stocked(p.ID, 0) // the pool may have been what took the memory
 	later.Store(int64(scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
@@ -289,7 +289,7 @@ func TestAPoolGivesItsMemoryBack(t *testing.T) {
 	percent.Store(enoughMemory)
 	later.Store(int64(2 * scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
-	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p.ID), "a while ago") })
+	l.until("it is not short of memory", func() bool { return strings.Contains(l.loop.PoolTrouble(p, 0), "a while ago") })
 	l.stocked(p.ID, 0) // longer than before
 	later.Store(int64(4 * scarcePauseMin))
 	l.loop.EnqueuePool(p.ID)
@@ -309,7 +309,7 @@ func TestWhatIsDegradedIsNotKept(t *testing.T) {
 		sb, living := l.ledger.Sandbox(first)
 		return !living || sb.Want == machine.WantDeleted
 	})
-	if why := l.loop.PoolTrouble(p.ID); why != "the folder was removed" {
+	if why := l.loop.PoolTrouble(p, 0); why != "the folder was removed" {
 		t.Errorf("the pool says %q", why)
 	}
 }
@@ -318,7 +318,7 @@ func TestAPoolOfWhatCannotBeMadeWaits(t *testing.T) {
 	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	p := l.setPool(2, "no-such-image")
-	l.until("its trouble", func() bool { return strings.Contains(l.loop.PoolTrouble(p.ID), "no-such-image") })
+	l.until("its trouble", func() bool { return strings.Contains(l.loop.PoolTrouble(p, 0), "no-such-image") })
 }
 
 func TestWhatWasMadeOfAnotherImageIsNotHandedOut(t *testing.T) {
@@ -395,7 +395,7 @@ func TestAPoolSaysWhyNobodyGetsWhatItHas(t *testing.T) {
 		l.loop.EnqueuePool(auto.ID)
 		sb, _ := l.ledger.Sandbox(l.stocked(auto.ID, 1)[0])
 		l.until("the reason why nobody gets it", func() bool {
-			return !l.loop.Fit(t.Context(), sb, c.want) && strings.Contains(l.loop.PoolTrouble(auto.ID), c.why)
+			return !l.loop.Fit(t.Context(), sb, c.want) && strings.Contains(l.loop.PoolTrouble(auto, 0), c.why)
 		})
 		l.loop.EnqueuePool(auto.ID)
 		l.stocked(auto.ID, 0)

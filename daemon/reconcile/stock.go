@@ -64,17 +64,17 @@ type stock struct {
 // EnqueuePool schedules a look at the pool with an id.
 func (l *Loop) EnqueuePool(id string) { l.workers.Enqueue(workKey{Kind: forPool, ID: id}) }
 
-// PoolTrouble says why a pool does not get on; empty if it does.
-func (l *Loop) PoolTrouble(id string) string {
-	now := l.now()
+// PoolTrouble says why a pool, of which some are ready, does not get on; empty if it does.
+func (l *Loop) PoolTrouble(p ledger.Pool, ready int) string {
+	now, wants := l.now(), l.PoolWants(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch s := l.stocks[id]; {
+	switch s := l.stocks[p.ID]; {
 	case s == nil:
 		return ""
 	case s.scarce:
 		return fmt.Sprintf("Less than %d %% of the memory of this machine is available, so nothing is kept ahead.", scarceMemory)
-	case s.trouble != "":
+	case s.trouble != "" && ready < wants:
 		return s.trouble
 	case now.Before(s.misfitUntil) && s.misfit != "":
 		return s.misfit

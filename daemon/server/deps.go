@@ -56,8 +56,10 @@ type Loop interface {
 	Poke()
 	// EnqueuePool schedules a look at the pool with an id.
 	EnqueuePool(id string)
-	// PoolTrouble says why the pool with an id does not get on. It is empty if it does.
-	PoolTrouble(id string) string
+	// PoolTrouble says why a pool, of which some are ready, does not get on. It is empty if it does.
+	PoolTrouble(p ledger.Pool, ready int) string
+	// Misfit notes why a request that seems to fit the pool with an id gets nothing of it.
+	Misfit(pool, why string)
 	// PoolWants returns how many sandboxes a pool keeps ready now, for as long as it has no trouble.
 	PoolWants(ledger.Pool) int
 	// Fit reports whether a sandbox that was made ahead can be handed out: it runs, is linked, and is

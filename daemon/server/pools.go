@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec"
@@ -145,6 +146,9 @@ func (s *poolCalls) ListPools(context.Context, *agboxv1.ListPoolsRequest) (*agbo
 		}
 		if why := s.failed[t.Name]; why != nil {
 			resp.Pools[i].Coming, resp.Pools[i].Trouble = 0, why.Error()
+			if resp.GetPools()[i].GetSpec() != nil {
+				resp.Pools[i].Trouble += " Until it can be set, the pool is what it was before."
+			}
 		}
 	}
 	slices.SortFunc(resp.GetPools(), func(a, b *agboxv1.Pool) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -181,7 +185,7 @@ func (s *poolCalls) remove(ctx context.Context, name string) error {
 func (s *poolCalls) shown(p ledger.Pool) *agboxv1.Pool {
 	out := &agboxv1.Pool{
 		Name: p.Name, Spec: p.Spec, Size: uint32(p.Size), CreatedAt: timestamppb.New(p.CreatedAt),
-		Hits: p.Hits, Misses: p.Misses, Trouble: s.loop.PoolTrouble(p.ID), Configured: p.Configured,
+		Hits: p.Hits, Misses: p.Misses, Configured: p.Configured,
 	}
 	if p.UsedAt.After(p.CreatedAt) {
 		out.UsedAt = timestamppb.New(p.UsedAt)
@@ -191,13 +195,13 @@ func (s *poolCalls) shown(p ledger.Pool) *agboxv1.Pool {
 		case sb.Want == machine.WantDeleted:
 		case sb.State == machine.Pending:
 			out.Coming++
-		case sb.State == machine.Ready:
+		case sb.State == machine.Ready && s.loop.Condition(sb) == (reconcile.Condition{}): // nobody gets another one
 			if out.Ready++; out.GetOldestAt() == nil || sb.ReadyAt.Before(out.GetOldestAt().AsTime()) {
 				out.OldestAt = timestamppb.New(sb.ReadyAt)
 			}
 		}
 	}
-	if out.Trouble == "" {
+	if out.Trouble = s.loop.PoolTrouble(p, int(out.GetReady())); out.GetTrouble() == "" {
 		out.Coming = max(out.Coming, uint32(max(0, s.loop.PoolWants(p)-int(out.Ready))))
 	}
 	return out

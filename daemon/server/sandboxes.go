@@ -76,6 +76,8 @@ func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSan
 type wish struct {
 	ahead *agboxv1.CreateSpec
 	pools []string
+	// near are the ids of those that would, but for the environment that their commands of prepare have seen.
+	near []string
 }
 
 func (s *sandboxCalls) wishOf(ctx context.Context, req *agboxv1.CreateSandboxRequest, resolved *agboxv1.CreateSpec) (w wish) {
@@ -87,12 +89,15 @@ func (s *sandboxCalls) wishOf(ctx context.Context, req *agboxv1.CreateSandboxReq
 		return w
 	}
 	w.ahead = ahead
-	pools, err := s.ledger.PoolsFor(ctx, ahead)
+	pools, near, err := s.ledger.PoolsFor(ctx, ahead)
 	if err != nil {
 		s.log.Warn("pools cannot be read", "error", err)
 	}
 	for _, p := range pools {
 		w.pools = append(w.pools, p.ID)
+	}
+	for _, p := range near {
+		w.near = append(w.near, p.ID)
 	}
 	return w
 }
@@ -127,6 +132,9 @@ func (s *sandboxCalls) restock(ctx context.Context, w wish, got ledger.Sandbox) 
 		return
 	case len(w.pools) > 0 && !got.Taken:
 		err = s.ledger.Missed(ctx, w.pools[0])
+	case len(w.pools) == 0 && len(w.near) > 0:
+		err = s.ledger.Missed(ctx, w.near[0])
+		s.loop.Misfit(w.near[0], "The last request with this description had another environment (envs, secret_envs). Commands of prepare see it, so nobody gets what they made with another one.")
 	case len(w.pools) == 0 && s.autoPool > 0:
 		var p ledger.Pool
 		if p, err = s.ledger.SetPool(ctx, ledger.AutoPool, s.autoPool, w.ahead); err == nil {

@@ -473,10 +473,12 @@ type CreateSpec struct {
 	// first READY. Each is an exec. If one fails, the sandbox is FAILED.
 	PostCreate []string `protobuf:"bytes,63,rep,name=post_create,json=postCreate,proto3" json:"post_create,omitempty"`
 	// Commands that run once, in order, as root, in a shell in the primary, in "/", when the required services
-	// are well and before anything is copied in. Each is an exec. If one fails, the sandbox is FAILED. A pool runs them
-	// ahead, so only requests with the same environment get its sandboxes, and the host name may be the id.
+	// are well and before anything is copied in. Each is an exec. If one fails, the sandbox is FAILED; one that a
+	// stop has ended runs again after the next start. A pool runs them ahead, so only requests with the same
+	// environment get its sandboxes, and the host name may be the id.
 	Prepare []string `protobuf:"bytes,74,rep,name=prepare,proto3" json:"prepare,omitempty"`
-	// Host name of the primary. Empty means the sandbox's name or, without one, its id.
+	// Host name of the primary. Empty means the sandbox's name or, without one, its id. Services find the primary
+	// by it; by a name that is not set here, not in a sandbox from a pool.
 	Hostname string `protobuf:"bytes,64,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// What to do after idle_ttl. Unset means stop.
 	IdleAction IdleAction `protobuf:"varint,66,opt,name=idle_action,json=idleAction,proto3,enum=agbox.v1.IdleAction" json:"idle_action,omitempty"`
