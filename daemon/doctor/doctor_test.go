@@ -532,14 +532,27 @@ func TestRemovedFoldersUnderARunningSandboxNeedAPerson(t *testing.T) {
 }
 
 func TestMissingRulesAgainstTheHostAreMadeAgain(t *testing.T) {
-	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	engine, dir := runtimetest.NewFake(), t.TempDir()
+	l := begin(t, engine, dir)
 	l.awake()
 	l.create("a", "")
-	if err := l.engine.Fence.Clear(); err != nil {
+	l.end()
+	if err := engine.Fence.Clear(); err != nil {
 		t.Fatal(err)
 	}
+	l = begin(t, engine, dir) // asleep, or it could make the rules before they are missed
+	before := engine.Fence.Missed()
 	wantFindings(t, l.examine(false), "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a")
-	wantFindings(t, l.examine(true), "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a done", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+	found, fixed := engine.Fence.Missed(), make(chan *agboxv1.DoctorResponse, 1)
+	go func() {
+		out, _ := l.doctor.Examine(t.Context(), true)
+		fixed <- out
+	}()
+	for engine.Fence.Missed() <= found+(found-before) { // it has found that again, and waits until they are there
+		goruntime.Gosched()
+	}
+	l.awake()
+	wantFindings(t, <-fixed, "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a done", "LEAVE CONTAINER a", "LEAVE NETWORK a")
 	if got := l.engine.Fence.Fenced(); len(got) != 1 {
 		t.Errorf("the rules are %v", got)
 	}

@@ -11,6 +11,7 @@ type Fence struct {
 	mu     sync.Mutex
 	fenced map[string]bool
 	err    error
+	missed int
 	exists func(name string) bool
 }
 
@@ -40,7 +41,18 @@ func (f *Fence) Gaps(interfaces []string) ([]string, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return slices.DeleteFunc(slices.Clone(interfaces), func(name string) bool { return f.fenced[name] }), nil
+	gaps := slices.DeleteFunc(slices.Clone(interfaces), func(name string) bool { return f.fenced[name] })
+	if len(gaps) > 0 {
+		f.missed++
+	}
+	return gaps, nil
+}
+
+// Missed returns how often Gaps has returned something.
+func (f *Fence) Missed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.missed
 }
 
 // Able fails if Fail was called.
