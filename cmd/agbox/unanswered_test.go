@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -30,6 +31,8 @@ type holding struct {
 	asked chan string
 	// release lets such calls continue.
 	release chan struct{}
+	// refusal is what such calls get instead, if it is set.
+	refusal error
 }
 
 // serveHolding serves a sandbox "demo" and does not answer some methods until release.
@@ -69,6 +72,9 @@ func serveHolding(t *testing.T, methods ...string) (*holding, string) {
 func (h *holding) hold(ctx context.Context, fullMethod string) error {
 	if !slices.Contains(h.methods, path.Base(fullMethod)) {
 		return nil
+	}
+	if h.refusal != nil {
+		return h.refusal
 	}
 	h.asked <- path.Base(fullMethod)
 	select {
@@ -122,6 +128,17 @@ func TestASignalEndsAgboxThoughTheDaemonDoesNotAnswer(t *testing.T) {
 				t.Errorf("code %d, stdout %q, stderr %q", code, c.out.String(), c.errs.String())
 			}
 		})
+	}
+}
+
+// The daemon's timer for the deadline of a call may fire before that of the caller.
+func TestARemovalIsNotDoneThoughTheDaemonSaidFirstThatTheTimeIsOver(t *testing.T) {
+	h, socket := serveHolding(t, "GetSandbox")
+	h.boxes[0].State = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+	h.refusal = status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error())
+	c := newCLI(t, socket)
+	if code := c.exec(t.Context(), "image", "rm", "nosuch"); code != 3 || !strings.Contains(c.errs.String(), "Not removed yet: demo.") {
+		t.Errorf("code %d, stderr %q", code, c.errs.String())
 	}
 }
 

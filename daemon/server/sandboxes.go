@@ -337,7 +337,7 @@ func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 		ActiveExecs:       uint32(len(sb.Execs)),
 		ServiceStatus:     serviceStatus(sb),
 		Restarting:        sb.Restart,
-		Ended:             sb.Ended,
+		Ended:             sb.Ended || sb.Pool != "",
 	}
 }
 

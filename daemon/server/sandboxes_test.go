@@ -54,6 +54,29 @@ func TestAHandleDoesNotNeedTheEngine(t *testing.T) {
 	}
 }
 
+// Nobody has made it, so it is in no list of what there is, but in that of what still uses an image.
+func TestWhatNobodyHadIsListedAsEndedWhileItIsRemoved(t *testing.T) {
+	book, _ := newLedger(t)
+	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage}
+	p, err := book.SetPool(t.Context(), "stock", 2, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"kept", "dropped"} {
+		if _, err := book.CreateAhead(t.Context(), id, p.ID, spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := book.DropAhead(t.Context(), "dropped"); err != nil {
+		t.Fatal(err)
+	}
+	calls := &sandboxCalls{ledger: book, loop: hung{}}
+	resp, err := calls.ListSandboxes(t.Context(), new(agboxv1.ListSandboxesRequest))
+	if list := resp.GetSandboxes(); err != nil || len(list) != 1 || list[0].GetSandboxId() != "dropped" || !list[0].GetEnded() {
+		t.Errorf("the list is %v, %v", list, err)
+	}
+}
+
 func TestATextThatCanBeNoIDAndNoNameIsRefusedInWords(t *testing.T) {
 	for kind, texts := range map[agboxv1.RefKind]map[string]string{
 		agboxv1.RefKind_REF_KIND_SANDBOX: {"../x": "is not an id or a name", "a b": "is not an id or a name", "a\nb": "is not an id or a name", "a/b": "is not an id or a name", "": "Give a sandbox", strings.Repeat("a", 201): "200 characters"},

@@ -177,7 +177,7 @@ type SandboxHandle struct {
 	ServiceStatus []*ServiceStatus `protobuf:"bytes,55,rep,name=service_status,json=serviceStatus,proto3" json:"service_status,omitempty"`
 	// It is being stopped, or has stopped, and will be started again (RestartSandbox).
 	Restarting bool `protobuf:"varint,56,opt,name=restarting,proto3" json:"restarting,omitempty"`
-	// It is being deleted, and none of its processes runs any more.
+	// It is being deleted, and none of its processes runs any more, or it was made for a pool and nobody had it.
 	Ended         bool `protobuf:"varint,57,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
