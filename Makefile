@@ -193,7 +193,7 @@ generate: ## Generate the Go code of the .proto files, docs/spec.md, docs/json.m
 	go test ./cmd/agbox -count=1 -run TestJSONIsDocumented -update
 
 .PHONY: lint
-lint: ## Check format and style of Go code, scripts and .proto files, and find dead code
+lint: ## Check format and style of Go code, scripts and .proto files, find dead code and arrows back up
 	@files=$$(gofmt -l $(GO_SOURCES)); if [[ -n $$files ]]; then printf 'not gofmt-ed:\n%s\n' "$$files"; exit 1; fi
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SHELL_SOURCES); else echo 'lint: shellcheck is not installed, so the scripts are not checked'; fi
 	go mod tidy -diff
@@ -202,6 +202,7 @@ lint: ## Check format and style of Go code, scripts and .proto files, and find d
 	$(TOOL) buf lint
 	cd tools/lint && go vet ./... && go tool golangci-lint run ./... && go test -count=1 ./...
 	@scripts/dead.sh
+	@scripts/figures.sh arrows
 
 .PHONY: drift
 drift: ## Check that the generated Go code matches the .proto files

@@ -15,7 +15,7 @@ main() {
 	trap clean_up EXIT
 	(cd tools/lint && go build -o "$work/figures" ./figures)
 	"$work/figures" "$@"
-	[[ ${1:-} != only ]] || return 0
+	[[ -z ${1:-} ]] || return 0
 	CGO_ENABLED=0 go build -cover -covermode=count -coverpkg=./... -o "$work/bin/" ./cmd/agbox ./cmd/agboxd
 	cp bin/agbox-init "$work/bin/"
 	PATH=$work/bin:$PATH

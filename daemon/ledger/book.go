@@ -158,6 +158,8 @@ type Sandbox struct {
 // hidden: nobody has what was made ahead. It is shown while it is removed, as what uses its image is.
 func (sb Sandbox) hidden() bool { return sb.Pool != "" && !wantsDeleted(sb.Record) }
 
+func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
+
 // sandboxBook has the records of all sandboxes that are not DELETED, with what is asked about them.
 type sandboxBook struct {
 	book[Sandbox]

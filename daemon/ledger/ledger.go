@@ -61,6 +61,34 @@ type leaseBook struct {
 	open bool
 }
 
+// Pool is a template of sandboxes that are made ahead.
+type Pool struct {
+	Name string
+	// ID names the key of its secrets, and changes with its spec.
+	ID string
+	// Spec is what is made ahead, with a placeholder for each secret value; see PoolSpec.
+	Spec *agboxv1.CreateSpec
+	// Size is how many are kept ready.
+	Size      int
+	CreatedAt time.Time
+	// Hits is how many requests that fit have got one, and Misses how many had to wait for a new sandbox.
+	Hits, Misses uint64
+	// UsedAt is when the last of these came, or else when the pool was made.
+	UsedAt time.Time
+	// MadeBy says which daemon makes its sandboxes; see RenewPools.
+	MadeBy string
+	// Configured means that it is set in the daemon's configuration.
+	Configured bool
+}
+
+// poolBook has all pools by name.
+type poolBook struct {
+	mu  sync.Mutex // guards all
+	all map[string]Pool
+	// madeBy is that of pools from now on.
+	madeBy string
+}
+
 // view returns what fn reads in one read transaction.
 func view[T any](ctx context.Context, l *Ledger, fn func(*store.Tx) (T, error)) (result T, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) (err error) {

@@ -293,8 +293,6 @@ func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
 	return err
 }
 
-func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
-
 // request records a request unless it is done or check refuses it. details and check may be nil.
 func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
 	return l.requestOf(ctx, id, func(t *txn) error {

@@ -73,13 +73,16 @@ func (l *Loop) named(sb ledger.Sandbox, want *agboxv1.CreateSpec) (why string, f
 		"set hostname in the pool and in the request, or create sandboxes without names.", why), false
 }
 
+// misfitShown is how long a pool says why requests get nothing of it.
+const misfitShown = time.Hour
+
 // Misfit notes why a request that fits a pool gets nothing of it; empty if one could.
 func (l *Loop) Misfit(pool, why string) {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.stocks[pool]; s != nil {
-		s.misfit, s.misfitUntil = why, now.Add(poolIdle)
+		s.misfit, s.misfitUntil = why, now.Add(misfitShown)
 	}
 }
 
@@ -87,6 +90,15 @@ func (l *Loop) Misfit(pool, why string) {
 func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 	_, _, err := l.lookAhead(ctx, sb)
 	return errors.Is(err, errStale)
+}
+
+// unstock asks for the removal of a sandbox, unless somebody has it by now.
+func (l *Loop) unstock(ctx context.Context, sb ledger.Sandbox) {
+	if err := l.ledger.DropAhead(ctx, sb.ID); err != nil && ctx.Err() == nil {
+		l.log.Error("a sandbox that was made ahead cannot be removed", "sandbox_id", sb.ID, "error", err)
+		return
+	}
+	l.Interrupt(sb.ID)
 }
 
 // lookAhead looks at the containers of a sandbox that was made ahead, and at what the names of their images

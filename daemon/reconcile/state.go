@@ -218,6 +218,31 @@ func (l *Loop) Health() EngineHealth {
 	return l.health
 }
 
+// stock is what the loop knows of a pool.
+type stock struct {
+	// failures counts those in a row that have failed, trouble says why, and due is when another one is made.
+	failures int
+	trouble  string
+	due      time.Time
+	// rests is since when the next one is put off because of requests.
+	rests time.Time
+	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
+	asked string
+	// misfit says why the last request that looked at a ready one could not get it, which may be over from
+	// misfitUntil on.
+	misfit      string
+	misfitUntil time.Time
+	// unfit are those that were READY and degraded at the last look.
+	unfit map[string]bool
+	// check means that the images of what is ready are looked at.
+	check bool
+	// scarce means that this machine has too little memory for it. scarcities counts how often that was so in
+	// a row, and spare is until when nothing is made after the last time.
+	scarce     bool
+	scarcities int
+	spare      time.Time
+}
+
 // A resync is what the loop does without a cause, in case a wake-up was missed. Its
 // phases run one after the other, in the order of Loop.phases. They only observe and
 // enqueue: what follows from an observation is decided in rounds.

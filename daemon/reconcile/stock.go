@@ -36,31 +36,6 @@ const (
 	poolIdle = time.Hour
 )
 
-// stock is what the loop knows of a pool.
-type stock struct {
-	// failures counts those in a row that have failed, trouble says why, and due is when another one is made.
-	failures int
-	trouble  string
-	due      time.Time
-	// rests is since when the next one is put off because of requests.
-	rests time.Time
-	// asked is the sandbox that was asked for last, until it is ready, fails or somebody has it.
-	asked string
-	// misfit says why the last request that looked at a ready one could not get it, which may be over from
-	// misfitUntil on.
-	misfit      string
-	misfitUntil time.Time
-	// unfit are those that were READY and degraded at the last look.
-	unfit map[string]bool
-	// check means that the images of what is ready are looked at.
-	check bool
-	// scarce means that this machine has too little memory for it. scarcities counts how often that was so in
-	// a row, and spare is until when nothing is made after the last time.
-	scarce     bool
-	scarcities int
-	spare      time.Time
-}
-
 // EnqueuePool schedules a look at the pool with an id.
 func (l *Loop) EnqueuePool(id string) { l.workers.Enqueue(workKey{Kind: forPool, ID: id}) }
 
@@ -241,15 +216,6 @@ func (l *Loop) restock(ctx context.Context, p ledger.Pool, s *stock) error {
 		return nil
 	}
 	return err
-}
-
-// unstock asks for the removal of a sandbox, unless somebody has it by now.
-func (l *Loop) unstock(ctx context.Context, sb ledger.Sandbox) {
-	if err := l.ledger.DropAhead(ctx, sb.ID); err != nil && ctx.Err() == nil {
-		l.log.Error("a sandbox that was made ahead cannot be removed", "sandbox_id", sb.ID, "error", err)
-		return
-	}
-	l.Interrupt(sb.ID)
 }
 
 // note notes why a sandbox of a pool has failed, or with an empty text that one is ready.

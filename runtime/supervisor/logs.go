@@ -159,12 +159,3 @@ func (s *Supervisor) redactorOf(req *guestv1.StartRequest) *logs.Redactor {
 	}
 	return logs.NewRedactor(append(s.settings.Load().secrets(), valuesOf(req.GetEnv(), req.GetSecretEnvs())...))
 }
-
-// valuesOf returns the values of variables.
-func valuesOf(env, names []string) []string {
-	var values []string
-	for _, name := range names {
-		values = append(values, variable(env, name))
-	}
-	return values
-}

@@ -160,16 +160,6 @@ func buildEnv(container []string, who *identity, request []string, execID string
 	return env
 }
 
-// variable returns the value of a variable.
-func variable(env []string, key string) string {
-	for _, entry := range env {
-		if k, v, ok := strings.Cut(entry, "="); ok && k == key {
-			return v
-		}
-	}
-	return ""
-}
-
 // startError says why the process of a command did not start.
 type startError struct {
 	kind guestv1.StartFailure

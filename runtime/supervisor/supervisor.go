@@ -147,6 +147,25 @@ func overridden(env, own []string) []string {
 
 func (a *settings) secrets() []string { return valuesOf(a.env, a.boot.GetSecretEnvs()) }
 
+// valuesOf returns the values of variables.
+func valuesOf(env, names []string) []string {
+	var values []string
+	for _, name := range names {
+		values = append(values, variable(env, name))
+	}
+	return values
+}
+
+// variable returns the value of a variable.
+func variable(env []string, key string) string {
+	for _, entry := range env {
+		if k, v, ok := strings.Cut(entry, "="); ok && k == key {
+			return v
+		}
+	}
+	return ""
+}
+
 func (s *Supervisor) boot() *guestv1.BootConfig { return s.settings.Load().boot }
 
 // service answers the calls of the protocol.

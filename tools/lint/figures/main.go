@@ -1,5 +1,6 @@
 // Command figures prints the size and the structure of the Go code in the current
-// directory: what 'make figures' shows.
+// directory: what 'make figures' shows. With the argument "arrows" it prints only those that
+// run back up. It fails if there is one.
 //
 // Product code is code that is not generated, and that is neither a test nor only used by
 // tests or tools. An arrow goes from a file to each file of its package that declares what
@@ -92,7 +93,12 @@ func run() error {
 		}
 		f.readPackage(root, pkg)
 	}
-	f.print()
+	if len(os.Args) < 2 || os.Args[1] != "arrows" {
+		f.print()
+	}
+	if back := printArrows("between folders of", f.folders) + printArrows("between files of", f.inside); back > 0 {
+		return fmt.Errorf("%d arrows run back up: move what is declared too high to where it is used, or below", back)
+	}
 	return nil
 }
 
@@ -236,32 +242,26 @@ func (f *figures) print() {
 	fmt.Printf("rooms                    %d: %s\n", len(f.rooms), strings.Join(slices.Sorted(maps.Keys(f.rooms)), " "))
 	fmt.Printf("exported, no comment     %d%s\n", len(f.bare), list(f.bare))
 	fmt.Printf("functions over %d lines  %d%s\n", longFunc, len(f.long), list(f.long))
-	printArrows("between folders of", f.folders)
-	printArrows("between files of", f.inside)
 }
 
-func printArrows(title string, graphs map[string]edges) {
+// printArrows prints the arrows that run back up, and returns how many these are.
+func printArrows(title string, graphs map[string]edges) (all int) {
 	fmt.Printf("arrows back up, %s:\n", title)
 	none := 0
 	for _, name := range slices.Sorted(maps.Keys(graphs)) {
-		graph := graphs[name]
-		all := 0
-		for _, to := range graph {
-			all += len(to)
-		}
-		back := backUp(graph)
+		back := backUp(graphs[name])
 		if len(back) == 0 {
 			none++
 			continue
 		}
-		fmt.Printf("  %-24s %d of %d\n", cmp.Or(name, "(all)"), len(back), all)
-		if len(os.Args) > 1 && within(name, os.Args[1]) {
-			for _, arrow := range back {
-				fmt.Println("    ", arrow)
-			}
+		all += len(back)
+		fmt.Printf("  %s\n", cmp.Or(name, "(all)"))
+		for _, arrow := range back {
+			fmt.Println("    ", arrow)
 		}
 	}
 	fmt.Printf("  %d others have none\n", none)
+	return all
 }
 
 // backUp returns the arrows that run from a later node to an earlier one in an order that
