@@ -77,7 +77,8 @@ func (id Identity) End(ctx context.Context, grace time.Duration) error {
 }
 
 // SetHostname sets the host name that the process sees, with all others of its namespace, if it is was until
-// then. It is an error if that is the namespace of the caller. Only root may do it.
+// then. It is an error if that is the namespace of the caller. Only root may do it: with name as was, it only
+// tries whether the caller may, because another caller may set one meanwhile.
 func (id Identity) SetHostname(was, name string) error {
 	space, err := os.Open("/proc/" + strconv.Itoa(id.PID) + "/ns/uts")
 	if err != nil {
@@ -100,7 +101,7 @@ func (id Identity) SetHostname(was, name string) error {
 		if err == nil {
 			err = os.NewSyscallError("uname", unix.Uname(&now))
 		}
-		if err == nil && unix.ByteSliceToString(now.Nodename[:]) == was {
+		if err == nil && name != was && unix.ByteSliceToString(now.Nodename[:]) == was {
 			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
 		}
 		return err

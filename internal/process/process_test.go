@@ -2,6 +2,7 @@ package process
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -221,8 +223,9 @@ func TestOnlyTheVariablesOfTheRuntimeAreTakenOut(t *testing.T) {
 	}
 }
 
-// TestHostNamesAreSetAgain: none of the calls leaves this process in the namespace of the other one.
-func TestHostNamesAreSetAgain(t *testing.T) {
+// withHostName starts a process in a UTS namespace of its own.
+func withHostName(t *testing.T) Identity {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can set the host name of another process")
 	}
@@ -231,15 +234,21 @@ func TestHostNamesAreSetAgain(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}()
+	})
+	return Identify(cmd.Process.Pid)
+}
+
+// TestHostNamesAreSetAgain: none of the calls leaves this process in the namespace of the other one.
+func TestHostNamesAreSetAgain(t *testing.T) {
+	id := withHostName(t)
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, was := Identify(cmd.Process.Pid), machine
+	was := machine
 	for i := range 100 {
 		name := fmt.Sprint("box", i)
 		if err := id.SetHostname(was, name); err != nil {
@@ -253,4 +262,43 @@ func TestHostNamesAreSetAgain(t *testing.T) {
 	if now, err := os.Hostname(); err != nil || now != machine {
 		t.Errorf("this machine is called %s now, and was %s: %v", now, machine, err)
 	}
+}
+
+// TestWhoTriesAHostNameTakesNoneAway: one asks whether the name could be set while another one sets it.
+func TestWhoTriesAHostNameTakesNoneAway(t *testing.T) {
+	id := withHostName(t)
+	was, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		name := fmt.Sprint("box", i)
+		var tries errgroup.Group
+		for range 4 {
+			tries.Go(func() error { return id.SetHostname(was, was) })
+		}
+		tries.Go(func() error { return id.SetHostname(was, name) })
+		if err := tries.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if now := hostName(t, id); now != name {
+			t.Fatalf("round %d: it is called %s", i, now)
+		}
+		was = name
+	}
+}
+
+// hostName is what a process sees.
+func hostName(t *testing.T, id Identity) string {
+	t.Helper()
+	space, err := os.Open(fmt.Sprintf("/proc/%d/ns/uts", id.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer space.Close()
+	var now unix.Utsname
+	if err := onThread(func() error { return errors.Join(unix.Setns(int(space.Fd()), unix.CLONE_NEWUTS), unix.Uname(&now)) }); err != nil {
+		t.Fatal(err)
+	}
+	return unix.ByteSliceToString(now.Nodename[:])
 }
