@@ -48,7 +48,7 @@ func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
 			Action: leave, Kind: network, Name: n.Name, Id: n.ID, SandboxId: sb.ID, Why: "It is the network of the sandbox.",
 		})
 	}
-	if x.unchanged(sb) && (sb.State == machine.Ready || sb.State == machine.Stopped) && len(inv.Networks) == 0 {
+	if x.unchanged(sb) && sb.Pool == "" && (sb.State == machine.Ready || sb.State == machine.Stopped) && len(inv.Networks) == 0 {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: network, Name: runtime.NetworkName(sb.ID), SandboxId: sb.ID, NeedsPerson: true,
 			Why: "The network of the sandbox was removed outside agbox; save what you need from the sandbox, remove it and create it again.",

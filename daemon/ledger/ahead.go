@@ -30,7 +30,7 @@ func (l *Ledger) CreateAhead(ctx context.Context, id, pool string, spec *agboxv1
 }
 
 // ErrTaken means that a sandbox that was made ahead cannot be taken: somebody has it, or it is not
-// READY any more.
+// READY any more, with all services that it requires.
 var ErrTaken = fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_SANDBOX_INVALID_STATE, "The sandbox that was made ahead is not free any more.")
 
 // Take makes a sandbox that was made ahead that of a request, in one transaction: name, spec, key and
@@ -44,7 +44,7 @@ func (l *Ledger) Take(ctx context.Context, id string, spec *agboxv1.CreateSpec, 
 		if of := t.tx.SandboxOfKey(key.Key); of != "" {
 			return keyReused(key.Key).With("sandbox_id", of)
 		}
-		if t.sb.Pool == "" || !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_ACCEPTED) {
+		if t.sb.Pool == "" || !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_ACCEPTED) || machine.ServiceTrouble(t.sb.Record, machine.ServiceRules(t.sb.Spec)) != "" {
 			return ErrTaken
 		}
 		if err := t.l.served(t.tx, t.sb.Pool, true); err != nil {
@@ -63,14 +63,14 @@ func (l *Ledger) Take(ctx context.Context, id string, spec *agboxv1.CreateSpec, 
 	})
 }
 
-// DropAhead requests the removal of a sandbox that was made ahead. It does nothing if somebody has it. The
-// output of its commands is removed with it, unless one has failed and its end names the output.
-func (l *Ledger) DropAhead(ctx context.Context, id string) error {
-	_, err := l.update(ctx, id, func(t *txn) error {
-		if t.sb.Pool == "" || wantsDeleted(t.sb.Record) {
+// DropAhead requests the removal of a sandbox that was made ahead. It does nothing and returns false if somebody
+// has it. The output of its commands is removed with it, unless one has failed and its end names the output.
+func (l *Ledger) DropAhead(ctx context.Context, id string) (dropped bool, err error) {
+	_, err = l.update(ctx, id, func(t *txn) error {
+		if dropped = t.sb.Pool != "" && !wantsDeleted(t.sb.Record); !dropped {
 			return errNothing
 		}
 		return t.phase(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, &agboxv1.SandboxPhaseDetails{Now: true, RemoveLogs: t.sb.ErrorReason != agboxv1.ErrorReason_HOOK_FAILED.String()})
 	})
-	return err
+	return dropped, err
 }

@@ -27,11 +27,15 @@ const MaxPools = 64
 const MaxPoolSize = 64
 
 func poolOf(name string, p *storev1.Pool) Pool {
-	return Pool{
+	out := Pool{
 		Name: name, ID: p.GetId(), Spec: p.GetSpec(), Size: int(p.GetSize()), CreatedAt: p.GetCreatedAt().AsTime(),
-		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: cmp.Or(p.GetUsedAt(), p.GetCreatedAt()).AsTime(), MadeBy: p.GetMadeBy(),
+		Hits: p.GetHits(), Misses: p.GetMisses(), UsedAt: p.GetUsedAt().AsTime(), MadeBy: p.GetMadeBy(),
 		Configured: p.GetConfigured(),
 	}
+	if out.UsedAt.Before(out.CreatedAt) { // nobody has used what it is of now
+		out.UsedAt = out.CreatedAt
+	}
+	return out
 }
 
 // openPools loads all pools. One that cannot be read is logged and left out.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
@@ -50,8 +51,10 @@ func TestNobodyFindsWhatWasMadeAhead(t *testing.T) {
 	if all := l.Owned(); len(all) > 0 {
 		t.Errorf("it is listed: %v", all)
 	}
-	if err := l.DropAhead(t.Context(), "member"); err != nil {
-		t.Fatal(err)
+	for _, first := range []bool{true, false} {
+		if dropped, err := l.DropAhead(t.Context(), "member"); err != nil || dropped != first {
+			t.Fatalf("it is dropped: %v, %v; want %v", dropped, err, first)
+		}
 	}
 	if all := l.Owned(); len(all) != 1 {
 		t.Errorf("while it is removed there is listed %v", all)
@@ -208,6 +211,91 @@ func TestOneOfManyTakesWhatWasMadeAhead(t *testing.T) {
 	sb, _ = l.Sandbox("a")
 	if sb, err = l.Reveal(t.Context(), sb); err != nil || !proto.Equal(sb.Spec, wish) {
 		t.Errorf("its spec is %v, %v", sb.Spec, err)
+	}
+}
+
+// TestWhatLacksAServiceIsNotTaken: the service may have failed after the look whether it can be handed out.
+func TestWhatLacksAServiceIsNotTaken(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	spec := stack("one")
+	spec.Services[0].Required = new(true)
+	p, err := l.SetPool(t.Context(), "stack", 1, spec)
+	if err == nil {
+		_, err = l.CreateAhead(t.Context(), "member", p.ID, spec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := func(typ agboxv1.EventType) {
+		t.Helper()
+		sb, _ := l.Sandbox("member")
+		if _, err := l.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Service{
+			Service: &agboxv1.ServiceEventDetails{Name: "db", Start: 1, ErrorCode: agboxv1.ErrorReason_SERVICE_UNHEALTHY.String()},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db(agboxv1.EventType_SANDBOX_SERVICE_STARTED)
+	db(agboxv1.EventType_SANDBOX_SERVICE_READY)
+	emit(t, l, "member", agboxv1.EventType_SANDBOX_READY)
+	db(agboxv1.EventType_SANDBOX_SERVICE_FAILED)
+	if _, err := l.Take(t.Context(), "member", spec, RequestKey{}); !errors.Is(err, ErrTaken) {
+		t.Errorf("it is taken: %v", err)
+	}
+	if p, _ = l.Pool(p.ID); p.Hits != 0 {
+		t.Errorf("it counts %d hits", p.Hits)
+	}
+}
+
+// TestAPoolOfSomethingElseIsNotIdle: nobody can have asked for it yet.
+func TestAPoolOfSomethingElseIsNotIdle(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	l.now = func() time.Time { return now }
+	p, err := l.SetPool(t.Context(), "stack", 1, stack("one"))
+	if err == nil {
+		err = l.Missed(t.Context(), p.ID)
+	}
+	now = now.Add(24 * time.Hour)
+	other, failed := l.SetPool(t.Context(), "stack", 1, stack("two"))
+	if err = errors.Join(err, failed); err != nil || !other.UsedAt.Equal(now) {
+		t.Errorf("it is %+v, %v", other, err)
+	}
+	if all := l.Pools(); !all[0].UsedAt.Equal(now) {
+		t.Errorf("it is listed as %+v", all)
+	}
+}
+
+// TestAKeyIsNoSecondName: the key of the request of one sandbox may be the name of it, or of another one.
+func TestAKeyIsNoSecondName(t *testing.T) {
+	l := fresh(t)
+	for _, sb := range []struct{ id, name, key string }{{"one", "web", "web"}, {"two", "db", "other"}, {"three", "mail", "db"}} {
+		spec := &agboxv1.CreateSpec{Image: "img", Name: sb.name}
+		if _, err := l.CreateKeyed(t.Context(), sb.id, spec, RequestKey{Key: sb.key, Digest: []byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]string{"web": "one", "db": "two", "other": "two"} {
+		if all, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_SANDBOX, text); err != nil || len(all) != 1 || all[0].GetId() != want {
+			t.Errorf("%s is %v, %v; want %s", text, all, err, want)
+		}
+	}
+}
+
+// TestNoNameLeadsToACommandOfWhatNobodyHas: only its id does, which the trouble of a pool names.
+func TestNoNameLeadsToACommandOfWhatNobodyHas(t *testing.T) {
+	l, _ := open(t, t.TempDir())
+	stocked(t, l, "member")
+	emit(t, l, "member", agboxv1.EventType_SANDBOX_READY)
+	req := request("prepare-1-member")
+	req.SandboxId, req.Name = "member", "prepare-1"
+	if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"prepare-1": 0, "prepare-": 0, "prepare-1-member": 1} {
+		if all, err := l.Resolve(t.Context(), agboxv1.RefKind_REF_KIND_EXEC, text); len(all) != want || (err == nil) != (want == 1) {
+			t.Errorf("%s is %v, %v", text, all, err)
+		}
 	}
 }
 

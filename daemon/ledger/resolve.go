@@ -105,23 +105,26 @@ func (l *Ledger) resolveSandbox(ctx context.Context, text string) (list []*agbox
 		return append(list, sb.referent(agboxv1.RefMatch_REF_MATCH_ID)), nil
 	}
 	past, err := l.FindSandbox(ctx, text)
-	if errdefs.IsNotFound(err) { // it may have got one that was made ahead, with another id
-		var of string
-		if of, err = look(ctx, l, func(tx *store.Tx) string { return tx.SandboxOfKey(text) }); err == nil {
-			past, err = l.FindSandbox(ctx, of)
-		}
-	}
-	switch {
-	case err == nil:
+	if err == nil {
 		list = append(list, past.referent(agboxv1.RefMatch_REF_MATCH_ID))
-	case !errdefs.IsNotFound(err):
-		return nil, err
 	}
 	l.sandboxes.mu.RLock()
 	named, ok := l.sandboxes.all[l.sandboxes.names[text]]
 	l.sandboxes.mu.RUnlock()
 	if ok {
 		list = append(list, named.referent(agboxv1.RefMatch_REF_MATCH_NAME))
+	}
+	if len(list) == 0 && errdefs.IsNotFound(err) { // its request may have got one that was made ahead, with another id
+		var of string
+		if of, err = look(ctx, l, func(tx *store.Tx) string { return tx.SandboxOfKey(text) }); err == nil {
+			past, err = l.FindSandbox(ctx, of)
+		}
+		if err == nil {
+			list = append(list, past.referent(agboxv1.RefMatch_REF_MATCH_ID))
+		}
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return nil, err
 	}
 	list, err = orBeginning(ctx, l, &l.sandboxes.book, list, text, "", func(tx *store.Tx) bool { _, used := tx.SandboxReserved(text); return used })
 	if err == nil && len(list) == 0 {
@@ -215,6 +218,9 @@ func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.
 			return nil
 		}
 		for _, e := range tx.ExecsWithPrefix(text, MaxReferents+1) {
+			if sb, living := l.Sandbox(e.SandboxID); living && sb.hidden() {
+				continue // only who knows its id finds it
+			}
 			list = append(list, keptReferent(tx, e.SandboxID, e.ExecID, agboxv1.RefMatch_REF_MATCH_PREFIX))
 		}
 		return nil
@@ -243,7 +249,7 @@ func (l *Ledger) runningExecs(text string) (list []*agboxv1.Referent) {
 	}
 	for _, sb := range l.sandboxes.all {
 		for _, e := range sb.Execs {
-			if e.Name == text {
+			if e.Name == text && !sb.hidden() {
 				list = append(list, &agboxv1.Referent{Id: e.ID, Name: e.Name, SandboxId: sb.ID, Match: agboxv1.RefMatch_REF_MATCH_NAME})
 			}
 		}

@@ -94,11 +94,13 @@ func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 
 // unstock asks for the removal of a sandbox, unless somebody has it by now.
 func (l *Loop) unstock(ctx context.Context, sb ledger.Sandbox) {
-	if err := l.ledger.DropAhead(ctx, sb.ID); err != nil && ctx.Err() == nil {
+	dropped, err := l.ledger.DropAhead(ctx, sb.ID)
+	switch {
+	case err != nil && ctx.Err() == nil:
 		l.log.Error("a sandbox that was made ahead cannot be removed", "sandbox_id", sb.ID, "error", err)
-		return
+	case err == nil && dropped:
+		l.Interrupt(sb.ID)
 	}
-	l.Interrupt(sb.ID)
 }
 
 // lookAhead looks at the containers of a sandbox that was made ahead, and at what the names of their images

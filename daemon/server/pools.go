@@ -174,10 +174,13 @@ func (s *poolCalls) remove(ctx context.Context, name string) error {
 		return err
 	}
 	for _, sb := range s.ledger.Ahead(id) {
-		if err := s.ledger.DropAhead(ctx, sb.ID); err != nil {
+		dropped, err := s.ledger.DropAhead(ctx, sb.ID)
+		if err != nil {
 			return err
 		}
-		s.loop.Interrupt(sb.ID)
+		if dropped {
+			s.loop.Interrupt(sb.ID)
+		}
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestWhatNobodyHadIsListedAsEndedWhileItIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := book.DropAhead(t.Context(), "dropped"); err != nil {
+	if _, err := book.DropAhead(t.Context(), "dropped"); err != nil {
 		t.Fatal(err)
 	}
 	calls := &sandboxCalls{ledger: book, loop: hung{}}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -83,7 +84,10 @@ func (l *Links) End(ctx context.Context, sandboxID string, grace time.Duration) 
 // SetHostname sets the host name in the container of a linked supervisor, if it is was until then.
 func (l *Links) SetHostname(sandboxID, was, name string) error {
 	known, err := readIdentity(l.paths.GuestInit(sandboxID))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !process.SeesAll():
+		return fmt.Errorf("it does not see the processes of sandboxes: %w", os.ErrPermission)
+	case err != nil:
 		return err
 	}
 	return known.SetHostname(was, name)
