@@ -42,6 +42,18 @@ type Fence struct {
 	mu sync.Mutex
 	// drop means that this kernel cannot reject before it routes.
 	drop bool
+
+	// joining guards next, the reading of the rules that has not begun yet.
+	joining sync.Mutex
+	next    *reading
+}
+
+// reading is what all who ask for the rules before it begins get. done is closed at its end.
+type reading struct {
+	done     chan struct{}
+	fenced   []string
+	complete bool
+	err      error
 }
 
 // New returns the fence of an install. It changes nothing. resolvers returns the addresses
@@ -58,16 +70,15 @@ func New(installID string, resolvers func() []netip.Addr) *Fence {
 // reason HOST_FENCE_UNAVAILABLE if this process can make no rules here, or none for one of
 // the interfaces, because this network namespace has no such interface.
 func (f *Fence) Gaps(interfaces []string) ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	fenced, complete, err := f.presentRules()
+	now := f.read()
+	err := now.err
 	if err != nil {
 		return nil, err
 	}
 	var gaps []string
 	for _, name := range interfaces {
 		switch {
-		case complete && slices.Contains(fenced, name):
+		case now.complete && slices.Contains(now.fenced, name):
 		case exists(name):
 			gaps = append(gaps, name)
 		default:
@@ -75,6 +86,30 @@ func (f *Fence) Gaps(interfaces []string) ([]string, error) {
 		}
 	}
 	return gaps, err
+}
+
+// read reads the rules, once for all who call it while another one reads or changes them: after a restart of the
+// daemon, that is every sandbox at once.
+func (f *Fence) read() *reading {
+	f.joining.Lock()
+	r, joins := f.next, f.next != nil
+	if !joins {
+		r = &reading{done: make(chan struct{})}
+		f.next = r
+	}
+	f.joining.Unlock()
+	if joins {
+		<-r.done
+		return r
+	}
+	defer close(r.done)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.joining.Lock()
+	f.next = nil // who asks from now on may need what this one has read already
+	f.joining.Unlock()
+	r.fenced, r.complete, r.err = f.presentRules()
+	return r
 }
 
 // Able fails like Gaps if this process can make no rules here.

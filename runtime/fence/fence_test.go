@@ -6,13 +6,17 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/nftables"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
@@ -27,6 +31,7 @@ const childVariable = "AGBOX_FENCE_TEST_CHILD"
 var children = map[string]func() error{
 	"life":   liveInNamespace,
 	"nobody": withoutRights,
+	"many":   manyAsk,
 }
 
 func TestMain(m *testing.M) {
@@ -50,7 +55,12 @@ func runChild(t *testing.T, name string, attr *syscall.SysProcAttr) {
 	}
 }
 
-func TestRulesStandUntilTheirInterfaceIsGone(t *testing.T) {
+func TestRulesStandUntilTheirInterfaceIsGone(t *testing.T) { inNamespace(t, "life") }
+
+func TestTheRulesAreReadOnceForAllWhoWait(t *testing.T) { inNamespace(t, "many") }
+
+// inNamespace runs a program in a network namespace of its own.
+func inNamespace(t *testing.T, program string) {
 	t.Parallel()
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if os.Getuid() != 0 { // root needs no user namespace, which some hosts forbid
@@ -58,7 +68,7 @@ func TestRulesStandUntilTheirInterfaceIsGone(t *testing.T) {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	runChild(t, "life", attr)
+	runChild(t, program, attr)
 }
 
 func TestWithoutRightsNothingIsClaimed(t *testing.T) {
@@ -82,6 +92,56 @@ func withoutRights() error {
 }
 
 func none() []netip.Addr { return nil }
+
+// manyAsk has many ask while one reads: they share the next reading, which sees what was changed before they asked.
+func manyAsk() error {
+	const many = 50
+	if err := bridges(unix.SIOCBRADDBR, "br-a", "br-b"); err != nil {
+		return err
+	}
+	var reads atomic.Int32
+	release := make(chan struct{})
+	f := New("one", func() []netip.Addr {
+		if reads.Add(1) == 1 {
+			<-release
+		}
+		return nil
+	})
+	if err := New("one", none).Raise([]string{"br-a"}); err != nil {
+		return err
+	}
+	var asking errgroup.Group
+	ask := func() error {
+		if gaps, err := f.Gaps([]string{"br-a", "br-b"}); err != nil || len(gaps) > 0 {
+			return fmt.Errorf("the gaps are %v, %w", gaps, err)
+		}
+		return nil
+	}
+	asking.Go(func() error {
+		_, err := f.Gaps(nil)
+		return err
+	})
+	for reads.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := New("one", none).Raise([]string{"br-b"}); err != nil { // as another daemon
+		return err
+	}
+	for range many {
+		asking.Go(ask)
+	}
+	for stacks := make([]byte, 1<<20); strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Fence).read(") <= many; {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	if err := asking.Wait(); err != nil {
+		return err
+	}
+	if n := reads.Load(); n != 2 {
+		return fmt.Errorf("the rules were read %d times, want 2", n)
+	}
+	return nil
+}
 
 // bridges makes or removes bridges.
 func bridges(call uintptr, names ...string) error {
