@@ -225,3 +225,36 @@ func TestAStepThatTheEngineDoesNotAnswerBeginsAnOutage(t *testing.T) {
 		t.Errorf("reason is %s", r.ErrorReason)
 	}
 }
+
+// TestTheNextDaemonLooksOnceAtAll: not at each sandbox, though the engine takes a while to list them.
+func TestTheNextDaemonLooksOnceAtAll(t *testing.T) {
+	t.Parallel()
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	for _, id := range []string{"a", "b", "c"} {
+		l.create(id, runtimetest.FakeImage)
+		l.await(id, machine.Ready)
+	}
+	up := func(o *Options) { // before anything is asked
+		for _, id := range []string{"a", "b", "c"} {
+			o.Links.(*guests).set(id, true)
+		}
+	}
+	for {
+		l.end()
+		one, all := engine.Calls(runtimetest.VerbSandboxInventory), engine.Calls(runtimetest.VerbInventory)
+		release := engine.Hang(runtimetest.VerbInventory)
+		begun := time.Now()
+		l = l.next(up)
+		l.until("the full look", func() bool { return engine.Calls(runtimetest.VerbInventory) > all })
+		release()
+		l.until("all are linked", func() bool { return l.guests.Connected("a") && l.guests.Connected("b") && l.guests.Connected("c") })
+		if time.Since(begun) >= firstLookWait {
+			continue // this machine was too busy for it
+		}
+		if n := engine.Calls(runtimetest.VerbSandboxInventory) - one; n > 0 {
+			t.Errorf("it looked %d times at one sandbox", n)
+		}
+		return
+	}
+}

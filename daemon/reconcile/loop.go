@@ -45,6 +45,7 @@ func New(o Options) *Loop {
 		comparing: make(chan struct{}, comparisons),
 		sandboxes: make(map[string]*sandboxWork),
 		poked:     make(chan struct{}, 1),
+		firstLook: make(chan struct{}),
 
 		agentsAtWork: make(map[string]*agentWork),
 		stocks:       make(map[string]*stock),
@@ -170,6 +171,7 @@ func (p phase) isolated(ctx context.Context, look *fullLook) (err error) {
 // lookAtEngine lists the engine's objects and updates its health. An engine that does not
 // answer is not an error of the phase: heardOfEngine logs it once.
 func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
+	defer l.lookedOnce.Do(func() { close(l.firstLook) })
 	ctx, cancel := context.WithTimeout(life, lookTimeout)
 	defer cancel()
 	begun := l.now()

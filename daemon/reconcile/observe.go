@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -15,6 +16,7 @@ import (
 // look fills the observation from the newest full look if that is new enough for this
 // round. Otherwise it looks at this sandbox alone.
 func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
+	l.awaitFirstLook(ctx)
 	inv, fresh := l.shared(sb.ID, w.since)
 	if !fresh {
 		var err error
@@ -38,6 +40,24 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	w.looked, w.seen = now, digestOf(inv)
 	l.mu.Unlock()
 	return nil
+}
+
+// firstLookWait is how long a sandbox waits for the first full look of a daemon. A look at each of hundreds costs
+// more, and an engine that takes longer may answer about one sandbox.
+const firstLookWait = time.Second
+
+func (l *Loop) awaitFirstLook(ctx context.Context) {
+	l.mu.Lock()
+	running := l.ctx != nil
+	l.mu.Unlock()
+	if !running { // nobody looks
+		return
+	}
+	select {
+	case <-l.firstLook:
+	case <-time.After(firstLookWait):
+	case <-ctx.Done():
+	}
 }
 
 // findStray looks for the first process of a primary that the engine does not have, or says

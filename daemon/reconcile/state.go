@@ -63,6 +63,9 @@ type Loop struct {
 	sweeping atomic.Bool
 	// strayMetasGone means that no agent that does not exist has a file any more.
 	strayMetasGone atomic.Bool
+	// firstLook is closed by lookedOnce at the end of the first full look.
+	firstLook  chan struct{}
+	lookedOnce sync.Once
 	// dispatched, cleanedUp and keptAfter say whose turn it is. Only the resync uses them.
 	dispatched, cleanedUp, keptAfter rota
 
