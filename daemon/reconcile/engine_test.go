@@ -258,3 +258,24 @@ func TestTheNextDaemonLooksOnceAtAll(t *testing.T) {
 		return
 	}
 }
+
+// TestWhatAListLacksIsNotLost: only who asks for the primary itself knows that it is gone.
+func TestWhatAListLacksIsNotLost(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.accept("a", "job")
+	primary := l.objects().Containers[0].ID
+	l.engine.Overlook(primary)
+	looks := l.engine.Calls(runtimetest.VerbInventory)
+	l.until("some looks", func() bool { return l.engine.Calls(runtimetest.VerbInventory) > looks+3 })
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready || len(sb.Execs) != 1 || len(sb.Lost) > 0 {
+		t.Errorf("it is %v, with %v, and has lost %v", sb.State, sb.Execs, sb.Lost)
+	}
+	l.engine.Vanish(primary)
+	l.until("the loss", func() bool {
+		sb, _ := l.ledger.Sandbox("a")
+		return len(sb.Execs) == 0
+	})
+}

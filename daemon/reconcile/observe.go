@@ -24,7 +24,10 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 			return err
 		}
 	}
-	inv = ours(inv, sb.Nonce)
+	inv, err := l.confirmed(ctx, sb, ours(inv, sb.Nonce))
+	if err != nil {
+		return err
+	}
 	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
 		w.since = l.now() // a full look that began before this may have seen less than what was inspected
 		return err
@@ -40,6 +43,24 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	w.looked, w.seen = now, digestOf(inv)
 	l.mu.Unlock()
 	return nil
+}
+
+// confirmed adds the primary of a sandbox in use to a list without it, if the engine has it nevertheless. What runs
+// in it would be recorded as lost, so a list alone is not believed.
+func (l *Loop) confirmed(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (runtime.Inventory, error) {
+	listed := slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool { return c.Role == runtime.RolePrimary })
+	if listed || sb.State != machine.Ready && len(sb.Execs) == 0 {
+		return inv, nil
+	}
+	c, err := ask(ctx, l, lookTimeout, l.engine.InspectContainer, runtime.PrimaryName(sb.ID))
+	switch {
+	case err == nil && c.Role == runtime.RolePrimary && c.InstallID == l.opts.InstallID && c.SandboxID == sb.ID && c.Nonce == sb.Nonce:
+		l.log.Warn("a list of the engine lacks a container that it has", "sandbox_id", sb.ID, "container_id", c.ID, "state", c.State)
+		inv.Containers = append(inv.Containers, c)
+	case err != nil && !errdefs.IsNotFound(err):
+		return inv, err
+	}
+	return inv, nil
 }
 
 // firstLookWait is how long a sandbox waits for the first full look of a daemon. A look at each of hundreds costs

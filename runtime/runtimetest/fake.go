@@ -47,6 +47,8 @@ type Fake struct {
 	verbs  map[Verb]*verbState
 	down   bool
 	late   bool // see LateLists
+	// overlooked are the containers of Overlook.
+	overlooked map[string]bool
 	// boots counts the starts of the engine. A stream ends with the engine that it was
 	// opened on.
 	boots  int
@@ -247,7 +249,7 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 		defer f.mu.Unlock()
 		for _, id := range sortedKeys(f.containers) {
 			c := f.containers[id]
-			if match(c.Identity) {
+			if match(c.Identity) && !f.overlooked[c.ID] {
 				state := c.State
 				if f.late && state == runtime.StateExited && !c.inspected {
 					state = runtime.StateRunning

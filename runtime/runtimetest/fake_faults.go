@@ -104,6 +104,16 @@ func (f *Fake) LateLists() {
 	f.late = true
 }
 
+// Overlook makes lists lack a container that there is.
+func (f *Fake) Overlook(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.overlooked == nil {
+		f.overlooked = make(map[string]bool)
+	}
+	f.overlooked[id] = true
+}
+
 // LoseReply makes the next call of the verb take effect and then fail as unavailable,
 // as if the connection broke after the engine had done the work.
 func (f *Fake) LoseReply(v Verb) {
