@@ -134,6 +134,36 @@ func TestARequestKeyOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
+func TestARepeatedCommandByNameStaysInTheSandboxOfTheFirst(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	first := in.Create(t, "first", harness.ImageBusybox)
+	c := in.Client(t)
+	ctx := harness.Bounded(t)
+	job := &agboxv1.CreateExecRequest{RequestKey: "job-key", SandboxId: "first", ByName: true, Command: []string{"sh", "-c", "echo run >>/tmp/runs"}}
+	ran, err := c.CreateExec(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.KillDaemon(t)
+	in.Must(t, "rename", "first", "before")
+	second := in.Create(t, "first", harness.ImageBusybox)
+	if again, err := c.CreateExec(ctx, job); err != nil || again.GetExecId() != ran.GetExecId() {
+		t.Errorf("the exec is %v (%v), first %s", again, err, ran.GetExecId())
+	}
+	job.RequestKey = "another-key"
+	if _, err := c.CreateExec(ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	for _, sandbox := range []string{first, second} {
+		harness.WantSame(t, "runs in "+sandbox, in.inside(t, sandbox, "cat /tmp/runs"), "run\n")
+	}
+	job.RequestKey, job.SandboxId = "third-key", first[:4]
+	if _, err := c.CreateExec(ctx, job); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("the beginning of an id gives %v", err)
+	}
+}
+
 func TestErrorsSpeakToProgramsToo(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -157,11 +158,23 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	s := a.newSession(c, in.GetExecId())
 	s.runsOn, s.detached = !o.fleeting, o.detach
 	return s.inForeground(ctx, kinds, func(ctx context.Context) (err error) {
+		in.ByName = true // which spares a call to resolve it
+		err = o.start(ctx, s, in)
+		if s.accepted() || !means(err) {
+			return err
+		}
+		in.ByName = false
 		if in.SandboxId, err = a.sandbox(ctx, c, in.GetSandboxId(), changes); err != nil {
 			return err
 		}
 		return o.start(ctx, s, in)
 	})
+}
+
+// means reports whether an error may be about what a text means. An older daemon takes only ids.
+func means(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && slices.Contains([]codes.Code{codes.NotFound, codes.InvalidArgument}, e.Code)
 }
 
 // request makes the request for the command.

@@ -59,6 +59,32 @@ func TestATextMeansAnIDThenANameThenThePrefixOfIDs(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }
 
+func TestANamedSandboxIsOneWithThatIDOrThatName(t *testing.T) {
+	l := fresh(t)
+	create(t, l, "abc1", "first")
+	create(t, l, "abd", "other")
+	named := func(text, want string) {
+		t.Helper()
+		if got, err := l.SandboxNamed(t.Context(), text); err != nil || got != want {
+			t.Errorf("%q is sandbox %q (%v), want %q", text, got, err, want)
+		}
+	}
+	refused := func(text string, reason agboxv1.ErrorReason) {
+		t.Helper()
+		_, err := l.SandboxNamed(t.Context(), text)
+		wantReason(t, err, reason)
+	}
+	named("abc1", "abc1")
+	named("first", "abc1")
+	refused("abc", agboxv1.ErrorReason_SANDBOX_NOT_FOUND) // the beginning of one id
+	refused("none", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
+	gone(t, l, "abd")
+	named("abd", "abd")
+	refused("other", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
+	rename(t, l, "abc1", "abd")
+	refused("abd", agboxv1.ErrorReason_SANDBOX_AMBIGUOUS)
+}
+
 func TestAnIDIsTheWholeID(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "job-10")

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/logs/notify"
@@ -62,16 +64,32 @@ func (s *execCalls) createExec(ctx context.Context, req *agboxv1.CreateExecReque
 	if err := admission.CheckCommand(req); err != nil {
 		return nil, nil, err
 	}
-	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
+	sandboxID, err := s.sandboxOf(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
-	resolved, err := admission.IdentifyExec(ctx, req, sb.ID)
+	resolved, err := admission.IdentifyExec(ctx, req, sandboxID)
 	if err != nil {
 		return nil, nil, err
 	}
 	started, err := s.execs.Create(ctx, resolved)
 	return resolved, started, err
+}
+
+// sandboxOf returns the id of the sandbox that a command is for. If it was given by a name, a
+// repeated request gets the sandbox of the first one.
+func (s *execCalls) sandboxOf(ctx context.Context, req *agboxv1.CreateExecRequest) (string, error) {
+	if !req.GetByName() {
+		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
+		return sb.ID, err
+	}
+	if req.GetRequestKey() != "" {
+		sandboxID, err := s.ledger.FindExec(ctx, cmp.Or(req.GetExecId(), ids.OfKey(req.GetRequestKey())))
+		if !errdefs.IsNotFound(err) {
+			return sandboxID, err
+		}
+	}
+	return s.ledger.SandboxNamed(ctx, req.GetSandboxId())
 }
 
 // CancelExec ends a running exec.

@@ -590,7 +590,11 @@ type CreateExecRequest struct {
 	// Keep values of secret variables in the output. Otherwise *** takes the place of those
 	// that have 8 bytes or more, of the sandbox and of the exec, before the output is
 	// written. Clients of the published contract get the output as it is.
-	ShowSecrets   bool `protobuf:"varint,61,opt,name=show_secrets,json=showSecrets,proto3" json:"show_secrets,omitempty"`
+	ShowSecrets bool `protobuf:"varint,61,opt,name=show_secrets,json=showSecrets,proto3" json:"show_secrets,omitempty"`
+	// sandbox_id may also be the name of a sandbox that was not deleted. If it is the id of one
+	// and the name of another, the call is refused with SANDBOX_AMBIGUOUS. A repeated call with a
+	// request_key finds its exec although another sandbox has the name by then.
+	ByName        bool `protobuf:"varint,62,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,6 +744,13 @@ func (x *CreateExecRequest) GetSecretEnvs() []string {
 func (x *CreateExecRequest) GetShowSecrets() bool {
 	if x != nil {
 		return x.ShowSecrets
+	}
+	return false
+}
+
+func (x *CreateExecRequest) GetByName() bool {
+	if x != nil {
+		return x.ByName
 	}
 	return false
 }
@@ -2389,7 +2400,7 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xab\b\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xc4\b\n" +
 	"\x11CreateExecRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
@@ -2413,7 +2424,8 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"requestKey\x12*\n" +
 	"\vsecret_envs\x18< \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80 R\n" +
 	"secretEnvs\x12!\n" +
-	"\fshow_secrets\x18= \x01(\bR\vshowSecrets\x1a?\n" +
+	"\fshow_secrets\x18= \x01(\bR\vshowSecrets\x12\x17\n" +
+	"\aby_name\x18> \x01(\bR\x06byName\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
