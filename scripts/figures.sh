@@ -2,6 +2,9 @@
 # Prints the size and the structure of the code, and how many of its files an exec, a message to an agent and an apply
 # pass through: files with a block that runs once more for each one more of them, by the coverage of Go, in the CLI and
 # in the daemon. (The supervisor runs in the container and is not counted.)
+#
+#   scripts/figures.sh          all of it
+#   scripts/figures.sh arrows   only the arrows back up between files of a package; fails if there is one
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=scripts/lib/demo.sh

@@ -160,9 +160,16 @@ func TestKeptExecsAreFoundByPrefix(t *testing.T) {
 			"ab": {{"two", "ab"}, {"one", "abc"}}, "abc": {{"one", "abc"}}, "abd": nil, "b": {{"two", "b"}}, "c": nil,
 			"": {{"two", "ab"}, {"one", "abc"}},
 		} {
-			if got := tx.ExecsWithPrefix(prefix, 2); !slices.Equal(got, want) {
+			if got := tx.ExecsWithPrefix(prefix, 2, func(string) bool { return false }); !slices.Equal(got, want) {
 				t.Errorf("%q finds %v, want %v", prefix, got, want)
 			}
+		}
+		want := []KeptExec{{"two", "ab"}}
+		if got := tx.ExecsWithPrefix("ab", 1, func(sandboxID string) bool { return sandboxID == "one" }); !slices.Equal(got, want) {
+			t.Errorf("without those of one sandbox it finds %v, want %v", got, want)
+		}
+		if got := tx.ExecsWithPrefix("ab", 2, func(sandboxID string) bool { return sandboxID == "two" }); !slices.Equal(got, []KeptExec{{"one", "abc"}}) {
+			t.Errorf("without those of the other it finds %v", got)
 		}
 	})
 }

@@ -315,10 +315,13 @@ func (t *Tx) ExecLastEvent(sandboxID, execID string) (*agboxv1.SandboxEvent, err
 type KeptExec struct{ SandboxID, ExecID string }
 
 // ExecsWithPrefix lists up to limit stored execs whose ids begin with prefix, in
-// byte order, so an id equal to prefix comes first. It searches every sandbox.
-func (t *Tx) ExecsWithPrefix(prefix string, limit int) []KeptExec {
+// byte order, so an id equal to prefix comes first. It searches every sandbox that is not hidden.
+func (t *Tx) ExecsWithPrefix(prefix string, limit int, hidden func(sandboxID string) bool) []KeptExec {
 	var found []KeptExec
 	_ = t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error { // the function returns no error
+		if hidden(sandboxID) {
+			return nil
+		}
 		c := b.Cursor()
 		taken := 0
 		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && taken < limit; k, _ = c.Next() {

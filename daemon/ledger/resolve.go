@@ -234,10 +234,11 @@ func (l *Ledger) resolveExec(ctx context.Context, text string) (list []*agboxv1.
 		if _, used := tx.ExecReserved(text); used || len(list) > 0 {
 			return nil
 		}
-		for _, e := range tx.ExecsWithPrefix(text, MaxReferents+1) {
-			if sb, living := l.Sandbox(e.SandboxID); living && sb.hidden() {
-				continue // only who knows its id finds it
-			}
+		hidden := func(sandboxID string) bool { // only who knows an id finds its commands
+			sb, living := l.Sandbox(sandboxID)
+			return living && sb.hidden()
+		}
+		for _, e := range tx.ExecsWithPrefix(text, MaxReferents+1, hidden) {
 			list = append(list, keptReferent(tx, e.SandboxID, e.ExecID, agboxv1.RefMatch_REF_MATCH_PREFIX))
 		}
 		return nil

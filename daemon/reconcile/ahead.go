@@ -63,7 +63,7 @@ func (l *Loop) named(sb ledger.Sandbox, want *agboxv1.CreateSpec) (why string, f
 	case sb.Spec.GetSecurity().GetReadOnlyRoot():
 		why = "its root file system is read-only"
 	default:
-		err := l.links.SetHostname(sb.ID, sb.ID, sb.ID)
+		err := l.links.SetHostname(sb.ID, sb.ID, sb.ID) // only a trial
 		if err == nil || !errors.Is(err, os.ErrPermission) {
 			return "", err == nil
 		}
@@ -92,14 +92,18 @@ func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 	return errors.Is(err, errStale)
 }
 
-// unstock asks for the removal of a sandbox, unless somebody has it by now.
+// Unstock asks for the removal of a sandbox that was made ahead, unless somebody has it by now.
+func (l *Loop) Unstock(ctx context.Context, sandboxID string) error {
+	dropped, err := l.ledger.DropAhead(ctx, sandboxID)
+	if dropped {
+		l.Interrupt(sandboxID)
+	}
+	return err
+}
+
 func (l *Loop) unstock(ctx context.Context, sb ledger.Sandbox) {
-	dropped, err := l.ledger.DropAhead(ctx, sb.ID)
-	switch {
-	case err != nil && ctx.Err() == nil:
+	if err := l.Unstock(ctx, sb.ID); err != nil && ctx.Err() == nil {
 		l.log.Error("a sandbox that was made ahead cannot be removed", "sandbox_id", sb.ID, "error", err)
-	case err == nil && dropped:
-		l.Interrupt(sb.ID)
 	}
 }
 

@@ -68,6 +68,11 @@ func (l *Loop) confirmed(ctx context.Context, sb ledger.Sandbox, inv runtime.Inv
 const firstLookWait = time.Second
 
 func (l *Loop) awaitFirstLook(ctx context.Context) {
+	select {
+	case <-l.firstLook:
+		return
+	default:
+	}
 	l.mu.Lock()
 	running := l.ctx != nil
 	l.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 
 // held returns how many bytes the processes of a sandbox's container hold in its folders, in
 // files without names. What cannot be seen counts as nothing. init is the file in which the
-// link to the supervisor has noted the container's first process.
-func held(init string) (bytes uint64) {
+// link to the supervisor has noted the container's first process; processes are those of byGroups.
+func held(init string, processes map[string][]int) (bytes uint64) {
 	first, err := firstProcess(init)
 	if err != nil {
 		return 0
@@ -31,7 +31,7 @@ func held(init string) (bytes uint64) {
 		return 0
 	}
 	counted := make(map[uint64]bool)
-	for _, pid := range sameGroup(first) {
+	for _, pid := range processes[groupsOf(first)] {
 		for ino, size := range nameless(pid, mounts) {
 			if !counted[ino] {
 				counted[ino] = true
@@ -76,28 +76,35 @@ func folderMounts(first int) map[string]bool {
 	return mounts
 }
 
-// sameGroup returns the processes of the control groups of a process. A container cannot
-// leave its groups.
-func sameGroup(first int) []int {
-	own, err := os.ReadFile(procFile(first, "cgroup"))
-	if err != nil || !strings.Contains(string(own), ":/") || strings.Count(string(own), ":/\n") == strings.Count(string(own), "\n") {
-		return nil // all are the root: the engine makes no groups of its own
-	}
+// byGroups returns all processes by their control groups. A container cannot leave its groups.
+// It is made once for all sandboxes, because each has to be looked for among all processes.
+func byGroups() map[string][]int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var pids []int
+	processes := make(map[string][]int)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if groups, err := os.ReadFile(procFile(pid, "cgroup")); err == nil && string(groups) == string(own) {
-			pids = append(pids, pid)
+		if groups := groupsOf(pid); groups != "" {
+			processes[groups] = append(processes[groups], pid)
 		}
 	}
-	return pids
+	return processes
+}
+
+// groupsOf returns the control groups of a process as the kernel writes them. It is empty for one in none
+// but the root, where the engine makes no groups of its own, and for one that has ended.
+func groupsOf(pid int) string {
+	raw, err := os.ReadFile(procFile(pid, "cgroup"))
+	text := string(raw)
+	if err != nil || !strings.Contains(text, ":/") || strings.Count(text, ":/\n") == strings.Count(text, "\n") {
+		return ""
+	}
+	return text
 }
 
 // nameless returns the sizes on disk, by inode, of the files without names that a process

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/internal/process"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 func TestOpenFilesWithoutNamesAreCountedByTheirMount(t *testing.T) {
@@ -73,6 +74,42 @@ func TestDescriptorsAreLookedAtWhenTheDiskHasShrunk(t *testing.T) {
 		b.looked = freeSpace{bytes: uint64(int64(free.bytes) + row.looked)}
 		if got := b.shrunkTo(free); got != row.want {
 			t.Errorf("%d bytes less are free: looked %v", row.looked, got)
+		}
+	}
+}
+
+func TestAPassLooksForTheProcessesOfAllSandboxesOnce(t *testing.T) {
+	b := newBench(t)
+	for _, id := range []string{"b", "c"} {
+		b.add(id, &guestv1.BootConfig{MaxFolderBytes: 1 << 20, MaxFolderFiles: 20})
+	}
+	reads := 0
+	b.processes = func() map[string][]int {
+		reads++
+		return byGroups()
+	}
+	for pass, want := range []int{1, 1, 2} {
+		if pass%2 == 0 {
+			b.looked = freeSpace{bytes: 1 << 62} // the disk has lost much since then
+		}
+		b.Pass(t.Context())
+		if reads != want {
+			t.Errorf("after pass %d they were looked for %d times, want %d", pass, reads, want)
+		}
+	}
+}
+
+func TestProcessesAreFoundByTheirGroups(t *testing.T) {
+	groups := groupsOf(os.Getpid())
+	if groups == "" {
+		groups = groupsOf(1)
+	}
+	if groups != "" && len(byGroups()[groups]) == 0 {
+		t.Errorf("no process is in %q", groups)
+	}
+	for groups, pids := range byGroups() {
+		if got := groupsOf(pids[0]); got != groups && got != "" {
+			t.Errorf("process %d is in %q, and was listed for %q", pids[0], got, groups)
 		}
 	}
 }

@@ -87,6 +87,8 @@ type Room struct {
 	stopped func(sandboxID string)
 	now     func() time.Time
 	log     *slog.Logger
+	// processes is byGroups.
+	processes func() map[string][]int
 
 	mu sync.Mutex // guards the fields below
 	// known are the counts of the last pass. A sandbox that was tidied since has none.
@@ -97,7 +99,7 @@ type Room struct {
 
 // NewRoom returns a Keeper. It counts nothing by itself before Run.
 func NewRoom(o RoomOptions) *Room {
-	return &Room{ledger: o.Ledger, paths: o.Paths, stopped: o.Stopped, now: o.Now, log: o.Log, known: make(map[string]Use)}
+	return &Room{ledger: o.Ledger, paths: o.Paths, stopped: o.Stopped, now: o.Now, log: o.Log, processes: byGroups, known: make(map[string]Use)}
 }
 
 // Use is what a sandbox has in its folders, and what it may have.
@@ -124,18 +126,18 @@ func (u Use) mostlySaved() bool { return u.MaxBytes > 0 && u.Saved > u.MaxBytes/
 // Use counts what a sandbox has in its folders. It counts at most one file more than the
 // sandbox may have, and no files without names.
 func (k *Room) Use(ctx context.Context, sandboxID string) (Use, error) {
-	return k.use(ctx, sandboxID, false)
+	return k.use(ctx, sandboxID, nil)
 }
 
-// use is Use, with files without names if look is set.
-func (k *Room) use(ctx context.Context, sandboxID string, look bool) (Use, error) {
+// use is Use, with files without names unless processes is nil.
+func (k *Room) use(ctx context.Context, sandboxID string, processes func() map[string][]int) (Use, error) {
 	boot, err := k.readBoot(sandboxID)
 	if err != nil {
 		return Use{}, err
 	}
 	use := Use{MaxBytes: boot.GetMaxFolderBytes(), MaxFiles: boot.GetMaxFolderFiles()}
-	if look {
-		use.Held = held(k.paths.GuestInit(sandboxID))
+	if processes != nil {
+		use.Held = held(k.paths.GuestInit(sandboxID), processes())
 	}
 	if err := k.count(ctx, sandboxID, &use); err != nil || !use.Over() || use.Hidden {
 		return use, err
@@ -249,14 +251,18 @@ func (k *Room) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 // Pass counts every sandbox that may run, and stops those that have more than they may.
 func (k *Room) Pass(ctx context.Context) {
 	known := make(map[string]Use)
-	look := k.shrunkTo(k.free())
+	look, once := k.shrunkTo(k.free()), sync.OnceValue(k.processes)
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.known = known
 	}()
 	for _, sb := range k.running() {
-		use, err := k.use(ctx, sb.ID, look || k.before(sb.ID).Held > 0)
+		var processes func() map[string][]int
+		if look || k.before(sb.ID).Held > 0 {
+			processes = once
+		}
+		use, err := k.use(ctx, sb.ID, processes)
 		if err != nil {
 			// Not an answer: the sandbox may be gone, or its container not made yet.
 			k.log.Debug("the folders of a sandbox cannot be counted", "sandbox_id", sb.ID, "error", err)

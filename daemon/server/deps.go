@@ -54,6 +54,8 @@ type Loop interface {
 	AgentReady(execID string) *bool
 	// Poke schedules a resync.
 	Poke()
+	// Unstock asks for the removal of a sandbox that was made ahead, unless somebody has it by now.
+	Unstock(ctx context.Context, sandboxID string) error
 	// EnqueuePool schedules a look at the pool with an id.
 	EnqueuePool(id string)
 	// PoolTrouble says why a pool, of which some are ready, does not get on. It is empty if it does.

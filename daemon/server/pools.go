@@ -174,12 +174,8 @@ func (s *poolCalls) remove(ctx context.Context, name string) error {
 		return err
 	}
 	for _, sb := range s.ledger.Ahead(id) {
-		dropped, err := s.ledger.DropAhead(ctx, sb.ID)
-		if err != nil {
+		if err := s.loop.Unstock(ctx, sb.ID); err != nil {
 			return err
-		}
-		if dropped {
-			s.loop.Interrupt(sb.ID)
 		}
 	}
 	return nil
