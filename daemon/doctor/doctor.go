@@ -19,6 +19,7 @@ import (
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -149,6 +150,9 @@ func (x *examination) host() {
 	if err := x.o.Polling(); err != nil {
 		x.note(host, "inotify", fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
 			"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err))
+	}
+	if full := process.Crowded(); full != "" {
+		x.note(host, "processes", full+" Until then containers and commands fail to start.")
 	}
 	if err := x.o.Loop.Unguarded(); err != nil {
 		x.note(host, "host addresses", err.Error()+" Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.")

@@ -175,26 +175,34 @@ func (b *agentBench) costs(ctx context.Context, what string) (costs, error) {
 		}
 		*part.costs = time.Duration(after-before) * 10 * time.Millisecond / (2 * block)
 	}
-	if err := rest(ctx, quiet); err != nil {
-		return costs{}, err
+	if found.cpu, found.rss, err = idle(ctx, dir); err != nil {
+		return found, err
 	}
-	before, err := ticks(dir)
-	if err != nil {
-		return costs{}, err
-	}
-	if err := rest(ctx, atRest); err != nil {
-		return costs{}, err
-	}
-	after, err := ticks(dir)
-	if err != nil {
-		return costs{}, err
-	}
-	found.cpu = float64(after-before) / 100 / atRest.Seconds()
-	found.rss, err = ownMemory(dir)
 	fmt.Printf("with %s\n  %-44s %s\n  %-44s %s\n", what, "a spawn and its end", spawned, "agbox agent ls", listed)
 	fmt.Printf("  of the daemon: %.2f ms for a spawn and its end, %.2f ms for a list; at rest %.2f %% of a core; memory %.0f MB\n",
 		ms(found.spawn), ms(found.list), found.cpu*100, float64(found.rss)/1e6)
 	return found, err
+}
+
+// idle returns the part of a core that a process takes at rest, and its own memory in bytes. dir is its folder
+// in /proc.
+func idle(ctx context.Context, dir string) (cpu float64, memory int64, err error) {
+	if err := rest(ctx, quiet); err != nil {
+		return 0, 0, err
+	}
+	before, err := ticks(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := rest(ctx, atRest); err != nil {
+		return 0, 0, err
+	}
+	after, err := ticks(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	memory, err = ownMemory(dir)
+	return float64(after-before) / 100 / atRest.Seconds(), memory, err
 }
 
 // spawnAndRemove starts an agent, waits until it is EXECUTING, and removes it.

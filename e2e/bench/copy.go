@@ -22,7 +22,8 @@ const (
 )
 
 // benchCopy compares agbox cp with docker cp on the same sandbox: one big file and many
-// small ones, in and out. Each copy but the first replaces the one before.
+// small ones, in and out. Each copy is a new one, and nothing is removed in between: an ext4 without
+// a journal passes over what was just removed, for a minute.
 func benchCopy(ctx context.Context) error {
 	work, err := os.MkdirTemp("/var/tmp", "agbench-copy")
 	if err != nil {
@@ -34,25 +35,27 @@ func benchCopy(ctx context.Context) error {
 	}
 	return withSandbox(ctx, func(_ *client.Client, box string) error {
 		container := runtime.PrimaryName(box)
-		if err := exec.CommandContext(ctx, "docker", "exec", container, "mkdir", "/tmp/ours", "/tmp/theirs").Run(); err != nil {
-			return fmt.Errorf("make the target folders: %w", err)
-		}
-		command := func(name string, args ...string) func() error {
-			return func() error { return exec.CommandContext(ctx, name, append([]string{"cp", "-q"}, args...)...).Run() }
+		copies := 0
+		command := func(name, source, target string) func() error {
+			return func() error {
+				copies++
+				to := fmt.Sprint(target, copies)
+				return exec.CommandContext(ctx, name, "cp", "-q", source, to).Run()
+			}
 		}
 		agbox := filepath.Join("bin", "agbox")
-		ours, theirs := filepath.Join(work, "ours"), filepath.Join(work, "theirs")
 		for _, name := range []string{"big", "many"} {
 			in := pair{
-				theirs: command("docker", filepath.Join(work, name), container+":/tmp/theirs/"),
-				ours:   command(agbox, filepath.Join(work, name), box+":/tmp/ours/"),
+				theirs: command("docker", filepath.Join(work, name), container+":/tmp/"+name),
+				ours:   command(agbox, filepath.Join(work, name), box+":/tmp/"+name),
 			}
 			if err := in.run("copy of "+name+" in", "docker cp", copyRounds); err != nil {
 				return err
 			}
+			from := fmt.Sprint("/tmp/", name, copies)
 			out := pair{
-				theirs: command("docker", container+":/tmp/theirs/"+name, theirs),
-				ours:   command(agbox, box+":/tmp/ours/"+name, ours),
+				theirs: command("docker", container+":"+from, filepath.Join(work, "out")),
+				ours:   command(agbox, box+":"+from, filepath.Join(work, "out")),
 			}
 			if err := out.run("copy of "+name+" out", "docker cp", copyRounds); err != nil {
 				return err
@@ -62,13 +65,8 @@ func benchCopy(ctx context.Context) error {
 	})
 }
 
-// makeSources makes the file big and the folder many, and folders for what comes back.
+// makeSources makes the file big and the folder many.
 func makeSources(work string) error {
-	for _, dir := range []string{"ours", "theirs"} {
-		if err := os.Mkdir(filepath.Join(work, dir), 0o755); err != nil {
-			return err
-		}
-	}
 	block := bytes.Repeat([]byte("not a block of zeros.."), 1<<16)[:1<<20]
 	big, err := os.Create(filepath.Join(work, "big"))
 	if err != nil {

@@ -35,6 +35,12 @@ func (r *report) write(ctx context.Context) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", l.what, escaped(their), theirs, l.ours.cell(), ratio)
 	}
+	b.WriteString("\n## At rest\n\nOf the daemon, over a minute; its memory without the pages of files. What a sandbox takes is its part of the memory that the\n")
+	b.WriteString("machine has less with all of them, of all processes.\n\n")
+	b.WriteString("| sandboxes with a command that sleeps | of a core, % | memory of the daemon, MB | one sandbox, MB |\n|---|---|---|---|\n")
+	for _, f := range r.rests {
+		fmt.Fprintf(&b, "| %d | %.2f | %.0f | %.1f |\n", f.sandboxes, f.cpu*100, float64(f.memory)/1e6, f.each/1e6)
+	}
 	for _, p := range r.plots {
 		picture := filepath.Join("docs", "bench-"+p.file+".svg")
 		if err := os.WriteFile(picture, []byte(p.svg()), 0o644); err != nil {

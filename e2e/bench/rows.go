@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +39,17 @@ type line struct {
 // report has what the benchmarks of parts have measured.
 type report struct {
 	lines []line
+	rests []resting
 	plots []plot
+}
+
+// resting is what sandboxes cost in which a command sleeps: how much of a core and of its own memory the daemon
+// takes, and how much memory the machine has less for each, of all processes.
+type resting struct {
+	sandboxes int
+	cpu       float64
+	memory    int64
+	each      float64
 }
 
 // part measures some lines.
@@ -371,56 +383,100 @@ func benchScale(ctx context.Context, r *report) error {
 	p := plot{file: "scale", title: "Work beside sandboxes that run commands", x: "sandboxes", y: "milliseconds"}
 	err := withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
 		jobs := make(map[string]string)
-		var few, many figures
-		for _, number := range []int{10, 50, 100, 200} {
-			more, err := fill(ctx, c, number-len(jobs))
-			for box, job := range more {
-				jobs[box] = job
-			}
-			if err != nil {
+		took := make(map[int]figures)
+		empty, err := available()
+		for _, number := range []int{10, 50, 100, 200, 500} {
+			more, failed := fill(ctx, c, number-len(jobs))
+			maps.Copy(jobs, more)
+			if err = errors.Join(err, failed); err != nil {
 				return err
 			}
-			some := ""
-			for some = range jobs {
-				break
+			if took[number], err = p.measureBeside(ctx, c, jobs); err != nil {
+				return err
 			}
-			var execs, looks, made figures
-			for range rounds {
-				err = errors.Join(err, execs.time(func() error { return agboxExec(ctx, c, some) }), looks.time(func() error {
-					_, err := c.GetSandbox(ctx, some)
+			if number < 200 {
+				continue
+			}
+			if err := r.rest(ctx, c, number, empty); err != nil {
+				return err
+			}
+			r.add(line{what: fmt.Sprintf("a command in a sandbox beside %d others", number), their: "agbox beside 10 others", theirs: took[10], ours: took[number]})
+			if number > 200 {
+				continue
+			}
+			served := line{what: "200 sandboxes with running commands: SIGKILL of the daemon until each has run a new one"}
+			for range recoveryRounds {
+				took, err := recoverOnce(ctx, c, agbox, jobs)
+				if err != nil {
 					return err
-				}))
+				}
+				served.ours = append(served.ours, took.served)
 			}
-			for range turns {
-				err = errors.Join(err, made.time(func() error { return makeAndRemove(ctx, c) }))
-			}
-			if err != nil {
-				return err
-			}
-			for name, f := range map[string]figures{"exec of true": execs, "inspect": looks, "create and rm": made} {
-				p.add(name, float64(number), ms(f.at(0.5)))
-			}
-			switch number {
-			case 10:
-				few = execs
-			case 200:
-				many = execs
-			}
+			r.add(served)
 		}
-		r.add(line{what: "a command in a sandbox beside 200 others", their: "agbox beside 10 others", theirs: few, ours: many})
-		served := line{what: "200 sandboxes with running commands: SIGKILL of the daemon until each has run a new one"}
-		for range recoveryRounds {
-			took, err := recoverOnce(ctx, c, agbox, jobs)
-			if err != nil {
-				return err
-			}
-			served.ours = append(served.ours, took.served)
-		}
-		r.add(served)
 		return nil
 	})
 	r.plots = append(r.plots, p)
 	return err
+}
+
+// measureBeside measures work beside sandboxes with these jobs, and returns what a command took.
+func (p *plot) measureBeside(ctx context.Context, c *client.Client, jobs map[string]string) (execs figures, err error) {
+	some := ""
+	for some = range jobs {
+		break
+	}
+	var looks, made figures
+	for range rounds {
+		err = errors.Join(err, execs.time(func() error { return agboxExec(ctx, c, some) }), looks.time(func() error {
+			_, err := c.GetSandbox(ctx, some)
+			return err
+		}))
+	}
+	for range turns {
+		err = errors.Join(err, made.time(func() error { return makeAndRemove(ctx, c) }))
+	}
+	for name, f := range map[string]figures{"exec of true": execs, "inspect": looks, "create and rm": made} {
+		p.add(name, float64(len(jobs)), ms(f.at(0.5)))
+	}
+	return execs, err
+}
+
+// rest measures what so many sandboxes cost; empty is the memory that was available without any.
+func (r *report) rest(ctx context.Context, c *client.Client, sandboxes int, empty float64) error {
+	pong, err := c.Ping(ctx)
+	if err != nil {
+		return err
+	}
+	found := resting{sandboxes: sandboxes}
+	if found.cpu, found.memory, err = idle(ctx, filepath.Join("/proc", fmt.Sprint(pong.GetPid()))); err != nil {
+		return err
+	}
+	now, err := available()
+	found.each = (empty - now) / float64(sandboxes)
+	r.rests = append(r.rests, found)
+	fmt.Println(found)
+	return err
+}
+
+func (f resting) String() string {
+	return fmt.Sprintf("beside %d sandboxes with running commands the daemon takes %.2f %% of a core and %.0f MB at rest; one of them takes %.1f MB of the machine",
+		f.sandboxes, f.cpu*100, float64(f.memory)/1e6, f.each/1e6)
+}
+
+// available is the memory that the machine has for more, in bytes.
+func available() (float64, error) {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for text := range strings.Lines(string(info)) {
+		if f := strings.Fields(text); len(f) > 1 && f[0] == "MemAvailable:" {
+			kib, err := strconv.ParseFloat(f[1], 64)
+			return kib * 1024, err
+		}
+	}
+	return 0, errors.New("/proc/meminfo does not say how much memory is available")
 }
 
 func makeAndRemove(ctx context.Context, c *client.Client) error {

@@ -6,6 +6,7 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -141,4 +142,34 @@ func SupervisorGoVariables() []string {
 		set[i] = n + "=" + ownGoVariables[n]
 	}
 	return set
+}
+
+// crowdedAt is the part of the kernel's limit of processes and threads, in percent, from which on Crowded
+// speaks. One container needs about 40 of them.
+const crowdedAt = 97
+
+// Crowded says how many processes and threads this machine has, in a sentence with what to do, if hardly any
+// more can start. Otherwise it is empty. What fails then are containers and commands, by errors that do not say why.
+func Crowded() string { return crowded(os.DirFS("/proc")) }
+
+func crowded(proc fs.FS) string {
+	// proc_loadavg(5): the fourth field is what runs and what exists.
+	load, err := fs.ReadFile(proc, "loadavg")
+	fields := strings.Fields(string(load))
+	if err != nil || len(fields) < 4 {
+		return ""
+	}
+	_, existing, _ := strings.Cut(fields[3], "/")
+	now, err := strconv.Atoi(existing)
+	if err != nil {
+		return ""
+	}
+	for _, limit := range []string{"pid_max", "threads-max"} {
+		text, err := fs.ReadFile(proc, "sys/kernel/"+limit)
+		most, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err == nil && bad == nil && now*100 >= most*crowdedAt {
+			return fmt.Sprintf("This machine has %d processes and threads, and its kernel allows %d: end some, or raise the limit, for example with \"sysctl kernel.%s=%d\".", now, most, limit, 4*most)
+		}
+	}
+	return ""
 }

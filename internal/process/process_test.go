@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -301,4 +302,25 @@ func hostName(t *testing.T, id Identity) string {
 		t.Fatal(err)
 	}
 	return unix.ByteSliceToString(now.Nodename[:])
+}
+
+func TestAMachineIsCrowdedShortOfItsLimits(t *testing.T) {
+	for _, row := range []struct{ load, pids, threads, limit string }{
+		{"0.1 0.2 0.3 5/32487 11841\n", "32768\n", "192730\n", "kernel.pid_max=131072"},
+		{"0.1 0.2 0.3 5/30000 11841\n", "32768\n", "192730\n", ""},
+		{"0.1 0.2 0.3 5/191000 11841\n", "4194304\n", "192730\n", "kernel.threads-max=770920"},
+		{"0.1 0.2", "32768\n", "192730\n", ""},
+		{"0.1 0.2 0.3 5/x 11841\n", "1\n", "1\n", ""},
+		{"0.1 0.2 0.3 5/9 1\n", "", "", ""},
+	} {
+		got := crowded(fstest.MapFS{
+			"loadavg": {Data: []byte(row.load)}, "sys/kernel/pid_max": {Data: []byte(row.pids)}, "sys/kernel/threads-max": {Data: []byte(row.threads)},
+		})
+		if (got != "") != (row.limit != "") || !strings.Contains(got, row.limit) {
+			t.Errorf("%q of %q and %q: %q", row.load, row.pids, row.threads, got)
+		}
+	}
+	if got := crowded(fstest.MapFS{}); got != "" {
+		t.Errorf("without files: %q", got)
+	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/process"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -260,8 +261,12 @@ func engineFailed(verb string, err error) error {
 			"Docker could not %s, because its disk is full (%s): free some space, for example with 'docker system prune', and try again.",
 			verb, engineText(err)).Because(err)
 	}
+	why := ""
+	if full := process.Crowded(); full != "" {
+		why = " " + full
+	}
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED,
-		"Docker could not %s: %s.", verb, engineText(err)).Because(err)
+		"Docker could not %s: %s.%s", verb, engineText(err), why).Because(err)
 }
 
 // unreachable explains a failed connection. The client library hides why a Unix

@@ -217,7 +217,7 @@ func (p *plan) explain(err error) *startError {
 	const notExecutable = guestv1.StartFailure_START_FAILURE_COMMAND_NOT_EXECUTABLE
 	switch errno {
 	case syscall.EAGAIN:
-		return other("The command %s could not be started because the sandbox is at its process limit: end some of its processes, or stop and start it, and try again.", show(p.path))
+		return other("The command %s could not be started because the sandbox or its machine is at its process limit: end some of its processes, or stop and start it, and try again. If \"agbox doctor\" shows that the machine is full, raise its limit.", show(p.path))
 	case syscall.ENOMEM:
 		return other("The command %s could not be started because the sandbox is out of memory: end some of its processes or give it more memory.", show(p.path))
 	case syscall.E2BIG:
