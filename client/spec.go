@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/agbox/agbox/client/registry"
 	"github.com/agbox/agbox/internal/filesystem"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -419,7 +418,7 @@ func (s SpecFiles) mayFetch(in *SpecInput, wanted []string) error {
 	}
 	var fresh []string
 	for _, reference := range wanted {
-		if feature.KindOf(reference) == feature.Registry && !slices.Contains(fresh, reference) && !(registry.Store{Dir: install.Features()}).Has(reference) {
+		if feature.KindOf(reference) == feature.Registry && !slices.Contains(fresh, reference) && !(featureStore{dir: install.Features()}).has(reference) {
 			fresh = append(fresh, reference)
 		}
 	}
@@ -456,10 +455,10 @@ func (s SpecFiles) fetchedFeature(in *SpecInput, named *agboxv1.NamedFile) error
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchBound)
 	defer cancel()
-	folder, digest, err := registry.Store{Dir: install.Features(), Refresh: s.Refresh}.Fetch(ctx, named.GetName())
+	folder, digest, err := featureStore{dir: install.Features(), refresh: s.Refresh}.fetch(ctx, named.GetName())
 	if err != nil {
 		code, reason := codes.Unavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED
-		if registry.IsMissing(err) {
+		if noSuchFeature(err) {
 			code, reason = codes.NotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND
 		}
 		return &Error{Code: code, Reason: reason.String(), cause: err, Message: fmt.Sprintf(

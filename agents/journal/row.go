@@ -351,6 +351,7 @@ func Encode(r Row) ([]byte, error) {
 // Refusal is a sentence that says why a report is refused.
 type Refusal string
 
+// Error returns the refusal itself.
 func (r Refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }

@@ -24,6 +24,7 @@ type SpecError struct {
 	Problems []*agboxv1.SpecProblem
 }
 
+// Error returns the sentence about all problems.
 func (e *SpecError) Error() string { return e.fault.Error() }
 
 // Unwrap returns the fault, which has class and reason.

@@ -1,7 +1,8 @@
-// Package registry fetches features of development containers from registries of OCI
-// artifacts, and keeps them by their digest. A registry that was reached once is not asked
-// again for the same reference.
-package registry
+// This file fetches features of development containers from registries of OCI artifacts, and
+// keeps them by their digest. A registry that was reached once is not asked again for the same
+// reference.
+
+package client
 
 import (
 	"bytes"
@@ -43,23 +44,23 @@ const (
 // answerBound is how long a registry may take to begin an answer.
 const answerBound = 20 * time.Second
 
-// Store keeps what was fetched.
-type Store struct {
-	// Dir is the folder of the store. Only its owner may write to it.
-	Dir string
-	// Refresh asks the registry although the reference was fetched before.
-	Refresh bool
+// featureStore keeps features that were fetched.
+type featureStore struct {
+	// dir is the folder of the store. Only its owner may write to it.
+	dir string
+	// refresh asks the registry although the reference was fetched before.
+	refresh bool
 }
 
-// Fetch returns the folder with a feature, and the digest of its manifest. The reference is
+// fetch returns the folder with a feature, and the digest of its manifest. The reference is
 // one of a registry (feature.KindOf). Errors are clauses for people.
-func (s Store) Fetch(ctx context.Context, reference string) (folder, digest string, err error) {
+func (s featureStore) fetch(ctx context.Context, reference string) (folder, digest string, err error) {
 	if digest := s.known(reference); digest != "" {
 		if folder := s.folder(digest); isFeature(folder) {
 			return folder, digest, nil
 		}
 	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return "", "", err
 	}
 	from, err := repository(reference)
@@ -83,12 +84,12 @@ func (s Store) Fetch(ctx context.Context, reference string) (folder, digest stri
 	return folder, digest, s.remember(reference, digest)
 }
 
-// IsMissing reports whether an error of Fetch means that the registry has no such feature.
-func IsMissing(err error) bool { return errors.Is(err, errdef.ErrNotFound) }
+// noSuchFeature reports whether an error of fetch means that the registry has no such feature.
+func noSuchFeature(err error) bool { return errors.Is(err, errdef.ErrNotFound) }
 
-// Has reports whether a reference was fetched before.
-func (s Store) Has(reference string) bool {
-	s.Refresh = false
+// has reports whether a reference was fetched before.
+func (s featureStore) has(reference string) bool {
+	s.refresh = false
 	digest := s.known(reference)
 	return digest != "" && isFeature(s.folder(digest))
 }
@@ -132,7 +133,7 @@ func readAll(from io.ReadCloser, described ocispec.Descriptor, most int64) ([]by
 }
 
 // unpack fetches the files of a manifest into a new folder.
-func (s Store) unpack(ctx context.Context, from *remote.Repository, manifest []byte, folder string) error {
+func (s featureStore) unpack(ctx context.Context, from *remote.Repository, manifest []byte, folder string) error {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(manifest, &m); err != nil || len(m.Layers) != 1 {
 		return errors.New("it is no feature: a feature is a manifest with one layer")
@@ -145,7 +146,7 @@ func (s Store) unpack(ctx context.Context, from *remote.Repository, manifest []b
 	if err != nil {
 		return err
 	}
-	fresh, err := os.MkdirTemp(s.Dir, ".new-*")
+	fresh, err := os.MkdirTemp(s.dir, ".new-*")
 	if err != nil {
 		return err
 	}
@@ -186,16 +187,16 @@ func isFeature(folder string) bool {
 var digestPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) })
 
 // folder is where the feature with a digest is.
-func (s Store) folder(digest string) string {
-	return filepath.Join(s.Dir, strings.ReplaceAll(digest, ":", "-"))
+func (s featureStore) folder(digest string) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(digest, ":", "-"))
 }
 
 // known returns the digest of a reference that was fetched before, or that has it.
-func (s Store) known(reference string) string {
+func (s featureStore) known(reference string) string {
 	if _, digest, ok := strings.Cut(reference, "@"); ok {
 		return digest
 	}
-	if s.Refresh {
+	if s.refresh {
 		return ""
 	}
 	text, err := os.ReadFile(s.referenceFile(reference))
@@ -206,11 +207,11 @@ func (s Store) known(reference string) string {
 }
 
 // remember keeps the digest of a reference.
-func (s Store) remember(reference, digest string) error {
+func (s featureStore) remember(reference, digest string) error {
 	if !digestPattern().MatchString(digest) {
 		return fmt.Errorf("its digest %.80q is of a kind that is not read", digest)
 	}
-	file, err := os.CreateTemp(s.Dir, ".new-*")
+	file, err := os.CreateTemp(s.dir, ".new-*")
 	if err != nil {
 		return err
 	}
@@ -226,9 +227,9 @@ func (s Store) remember(reference, digest string) error {
 	return err
 }
 
-func (s Store) referenceFile(reference string) string {
+func (s featureStore) referenceFile(reference string) string {
 	sum := sha256.Sum256([]byte(reference))
-	return filepath.Join(s.Dir, "reference-"+hex.EncodeToString(sum[:]))
+	return filepath.Join(s.dir, "reference-"+hex.EncodeToString(sum[:]))
 }
 
 // maxUnpacked bounds the files of a feature, in bytes.

@@ -1,4 +1,4 @@
-package registry
+package client
 
 import (
 	"archive/tar"
@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// served is a registry with one artifact, f/tool:1.
-type served struct {
+// servedFeature is a registry with one artifact, f/tool:1.
+type servedFeature struct {
 	host, digest string
 	requests     atomic.Int32
 }
@@ -27,8 +27,8 @@ type served struct {
 // blob is content by its digest.
 func blob(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
-// serve serves an artifact whose layer is given. altered is served in its place.
-func serve(t *testing.T, layer, altered []byte) *served {
+// serveFeature serves an artifact whose layer is given. altered is served in its place.
+func serveFeature(t *testing.T, layer, altered []byte) *servedFeature {
 	t.Helper()
 	manifest, err := json.Marshal(map[string]any{
 		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -38,7 +38,7 @@ func serve(t *testing.T, layer, altered []byte) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{digest: blob(manifest)}
+	s := &servedFeature{digest: blob(manifest)}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
 		switch r.URL.Path {
@@ -84,9 +84,9 @@ func tool(t *testing.T) []byte {
 }
 
 func TestAFeatureIsFetchedOnceAndKept(t *testing.T) {
-	s := serve(t, tool(t), tool(t))
-	store := Store{Dir: filepath.Join(t.TempDir(), "features")}
-	folder, digest, err := store.Fetch(t.Context(), s.host+"/f/tool:1")
+	s := serveFeature(t, tool(t), tool(t))
+	store := featureStore{dir: filepath.Join(t.TempDir(), "features")}
+	folder, digest, err := store.fetch(t.Context(), s.host+"/f/tool:1")
 	if err != nil || digest != s.digest {
 		t.Fatalf("%s, %v; want the digest %s", digest, err, s.digest)
 	}
@@ -95,15 +95,15 @@ func TestAFeatureIsFetchedOnceAndKept(t *testing.T) {
 	}
 	before := s.requests.Load()
 	for _, reference := range []string{"/f/tool:1", "/f/tool@" + s.digest, "/f/tool:1@" + s.digest} {
-		if again, _, err := store.Fetch(t.Context(), s.host+reference); err != nil || again != folder {
+		if again, _, err := store.fetch(t.Context(), s.host+reference); err != nil || again != folder {
 			t.Errorf("%s is in %s (%v), want %s", reference, again, err, folder)
 		}
 	}
 	if n := s.requests.Load() - before; n != 0 {
 		t.Errorf("what is here was asked for %d times", n)
 	}
-	store.Refresh = true
-	if _, _, err := store.Fetch(t.Context(), s.host+"/f/tool:1"); err != nil || s.requests.Load() == before {
+	store.refresh = true
+	if _, _, err := store.fetch(t.Context(), s.host+"/f/tool:1"); err != nil || s.requests.Load() == before {
 		t.Errorf("the registry was not asked again (%v)", err)
 	}
 }
@@ -118,8 +118,8 @@ func TestACompressedFeatureIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, b.Bytes(), b.Bytes())
-	if _, _, err := (Store{Dir: t.TempDir()}).Fetch(t.Context(), s.host+"/f/tool:1"); err != nil {
+	s := serveFeature(t, b.Bytes(), b.Bytes())
+	if _, _, err := (featureStore{dir: t.TempDir()}).fetch(t.Context(), s.host+"/f/tool:1"); err != nil {
 		t.Error(err)
 	}
 }
@@ -141,9 +141,9 @@ func TestWhatIsNoFeatureLeavesNothingBehind(t *testing.T) {
 		if altered == nil {
 			altered = c.layer
 		}
-		s := serve(t, c.layer, altered)
+		s := serveFeature(t, c.layer, altered)
 		dir := t.TempDir()
-		folder, _, err := (Store{Dir: dir}).Fetch(t.Context(), s.host+c.reference)
+		folder, _, err := (featureStore{dir: dir}).fetch(t.Context(), s.host+c.reference)
 		if err == nil {
 			t.Errorf("%s was fetched to %s", name, folder)
 		}
@@ -158,7 +158,7 @@ func TestARegistryThatIsAwayIsAnError(t *testing.T) {
 	host := strings.TrimPrefix(s.URL, "http://")
 	s.Close()
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
-	if _, _, err := (Store{Dir: t.TempDir()}).Fetch(t.Context(), host+"/f/tool:1"); err == nil {
+	if _, _, err := (featureStore{dir: t.TempDir()}).fetch(t.Context(), host+"/f/tool:1"); err == nil {
 		t.Error("the feature was fetched")
 	}
 }
