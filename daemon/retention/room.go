@@ -248,8 +248,9 @@ func (k *Room) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 	return boot, nil
 }
 
-// Pass counts every sandbox that may run, and stops those that have more than they may.
-func (k *Room) Pass(ctx context.Context) {
+// Pass counts every sandbox that may run, and stops those that have more than they may. It reports whether there
+// is one.
+func (k *Room) Pass(ctx context.Context) bool {
 	known := make(map[string]Use)
 	look, once := k.shrunkTo(k.free()), sync.OnceValue(k.processes)
 	defer func() {
@@ -257,7 +258,8 @@ func (k *Room) Pass(ctx context.Context) {
 		defer k.mu.Unlock()
 		k.known = known
 	}()
-	for _, sb := range k.running() {
+	running := k.running()
+	for _, sb := range running {
 		var processes func() map[string][]int
 		if look || k.before(sb.ID).Held > 0 {
 			processes = once
@@ -280,6 +282,7 @@ func (k *Room) Pass(ctx context.Context) {
 		}
 		k.stopped(sb.ID)
 	}
+	return len(running) > 0
 }
 
 func (k *Room) running() []ledger.Sandbox {
@@ -357,16 +360,14 @@ func (k *Room) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if len(k.running()) == 0 {
-			k.Pass(ctx) // only forgets what is known
-			continue
-		}
 		now, free := k.now(), k.free()
 		if !p.due(now, free) {
 			continue
 		}
-		k.Pass(ctx)
-		p = pace{last: now, took: k.now().Sub(now), free: free}
+		p = pace{}
+		if k.Pass(ctx) { // else the first sandbox that runs is counted within a second
+			p = pace{last: now, took: k.now().Sub(now), free: free}
+		}
 	}
 }
 
