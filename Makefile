@@ -145,7 +145,7 @@ agent-figures: images build ## Measure the times that agents are promised, at th
 	@go run ./e2e/bench figures
 
 .PHONY: bench-copy
-bench-copy: images build ## Compare copying 1 GiB and 10,000 files with docker cp on the same sandbox
+bench-copy: images build ## Compare copying 256 MiB and 10,000 files with docker cp on the same sandbox
 	@go run ./e2e/bench copy
 
 .PHONY: bench-base

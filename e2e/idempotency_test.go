@@ -140,7 +140,7 @@ func TestARepeatedCommandByNameStaysInTheSandboxOfTheFirst(t *testing.T) {
 	first := in.Create(t, "first", harness.ImageBusybox)
 	c := in.Client(t)
 	ctx := harness.Bounded(t)
-	job := &agboxv1.CreateExecRequest{RequestKey: "job-key", SandboxId: "first", ByName: true, Command: []string{"sh", "-c", "echo run >>/tmp/runs"}}
+	job := &agboxv1.CreateExecRequest{RequestKey: "job-key", SandboxName: "first", Command: []string{"sh", "-c", "echo run >>/tmp/runs"}}
 	ran, err := c.CreateExec(ctx, job)
 	if err != nil {
 		t.Fatal(err)
@@ -158,9 +158,20 @@ func TestARepeatedCommandByNameStaysInTheSandboxOfTheFirst(t *testing.T) {
 	for _, sandbox := range []string{first, second} {
 		harness.WantSame(t, "runs in "+sandbox, in.inside(t, sandbox, "cat /tmp/runs"), "run\n")
 	}
-	job.RequestKey, job.SandboxId = "third-key", first[:4]
+	for _, other := range []string{second, "before", "nothing"} { // another request with the key of the first one
+		job.RequestKey, job.SandboxName = "job-key", other
+		if _, err := c.CreateExec(ctx, job); !errors.Is(err, client.ErrAlreadyExists) {
+			t.Errorf("the same key for %s gives %v", other, err)
+		}
+	}
+	job.RequestKey, job.SandboxName = "third-key", first[:4]
 	if _, err := c.CreateExec(ctx, job); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("the beginning of an id gives %v", err)
+	}
+	job.SandboxName = ""
+	_, err = c.CreateExec(ctx, job)
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != agboxv1.ErrorReason_INVALID_REQUEST.String() {
+		t.Errorf("no sandbox gives %v", err)
 	}
 }
 

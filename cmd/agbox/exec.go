@@ -158,23 +158,25 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	s := a.newSession(c, in.GetExecId())
 	s.runsOn, s.detached = !o.fleeting, o.detach
 	return s.inForeground(ctx, kinds, func(ctx context.Context) (err error) {
-		in.ByName = true // which spares a call to resolve it
-		err = o.start(ctx, s, in)
-		if s.accepted() || !means(err) {
+		in.SandboxId, in.SandboxName = "", args[0] // by its name, which spares a call that resolves it
+		if err = o.start(ctx, s, in); s.accepted() || !unclear(err) {
 			return err
 		}
-		in.ByName = false
-		if in.SandboxId, err = a.sandbox(ctx, c, in.GetSandboxId(), changes); err != nil {
+		in.SandboxName = ""
+		if in.SandboxId, err = a.sandbox(ctx, c, args[0], changes); err != nil {
 			return err
 		}
 		return o.start(ctx, s, in)
 	})
 }
 
-// means reports whether an error may be about what a text means. An older daemon takes only ids.
-func means(err error) bool {
+// unclear reports whether an error may be about the name of a sandbox: that it is only the beginning of an id,
+// or that the daemon is an older one, which takes ids.
+func unclear(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
-	return ok && slices.Contains([]codes.Code{codes.NotFound, codes.InvalidArgument}, e.Code)
+	return ok && slices.Contains([]string{
+		agboxv1.ErrorReason_SANDBOX_NOT_FOUND.String(), agboxv1.ErrorReason_SANDBOX_AMBIGUOUS.String(), agboxv1.ErrorReason_INVALID_REQUEST.String(),
+	}, e.Reason)
 }
 
 // request makes the request for the command.

@@ -78,7 +78,7 @@ func newID(ctx context.Context, requestKey string) string {
 // it has none. The ids of the sandbox's own command are refused.
 func IdentifyExec(ctx context.Context, req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
 	identified := proto.CloneOf(req)
-	identified.SandboxId, identified.ByName = sandboxID, false
+	identified.SandboxId = sandboxID
 	identified.ShowSecrets = req.GetShowSecrets() || caller.Of(ctx).Published
 	if identified.GetExecId() == "" {
 		identified.ExecId = newID(ctx, req.GetRequestKey())

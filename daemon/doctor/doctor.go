@@ -152,7 +152,7 @@ func (x *examination) host() {
 			"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err))
 	}
 	if full := process.Crowded(); full != "" {
-		x.note(host, "processes", full+" Until then containers and commands fail to start.")
+		x.note(host, "processes", full+" When it is reached, containers and commands fail to start.")
 	}
 	if err := x.o.Loop.Unguarded(); err != nil {
 		x.note(host, "host addresses", err.Error()+" Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.")

@@ -266,6 +266,17 @@ func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecReques
 	return again, err
 }
 
+// SandboxOfRepeated returns the sandbox of the exec that a request with this key has made. It is empty if
+// no request did.
+func (l *Ledger) SandboxOfRepeated(ctx context.Context, key, execID string) (string, error) {
+	return look(ctx, l, func(tx *store.Tx) (sandboxID string) {
+		if tx.ExecOfKey(key) == execID {
+			sandboxID, _ = l.keptExec(tx, execID)
+		}
+		return sandboxID
+	})
+}
+
 // checkExecKey refuses a key that belongs to another exec.
 func (t *txn) checkExecKey(req *agboxv1.CreateExecRequest) error {
 	if req.GetRequestKey() == "" {

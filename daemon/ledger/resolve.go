@@ -27,8 +27,8 @@ func (l *Ledger) FindSandbox(ctx context.Context, id string) (sb Sandbox, err er
 	return sb, err
 }
 
-// SandboxNamed returns the id of the sandbox with this id, or with this name. The beginning of an
-// id is SANDBOX_NOT_FOUND. If both exist and differ, the error is SANDBOX_AMBIGUOUS.
+// SandboxNamed returns the id of the sandbox that a text means by Resolve. The beginning of an id is
+// SANDBOX_NOT_FOUND. If it is the id of a deleted sandbox and the name of another, the error is SANDBOX_AMBIGUOUS.
 func (l *Ledger) SandboxNamed(ctx context.Context, text string) (string, error) {
 	list, err := l.resolveSandbox(ctx, text)
 	switch {
@@ -36,7 +36,7 @@ func (l *Ledger) SandboxNamed(ctx context.Context, text string) (string, error) 
 		return "", err
 	case list[0].GetMatch() == agboxv1.RefMatch_REF_MATCH_PREFIX:
 		return "", notFound(text)
-	case len(list) > 1:
+	case len(list) > 1 && list[0].GetId() != list[1].GetId():
 		return "", fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_SANDBOX_AMBIGUOUS,
 			"%q is the id of sandbox %s and the name of %s; give the id of the one that is meant.", text, list[0].GetId(), list[1].GetId()).
 			With("sandbox_id", text)

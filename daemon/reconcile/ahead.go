@@ -95,7 +95,7 @@ func (l *Loop) stale(ctx context.Context, sb ledger.Sandbox) bool {
 // Unstock asks for the removal of a sandbox that was made ahead, unless somebody has it by now.
 func (l *Loop) Unstock(ctx context.Context, sandboxID string) error {
 	dropped, err := l.ledger.DropAhead(ctx, sandboxID)
-	if dropped {
+	if err == nil && dropped {
 		l.Interrupt(sandboxID)
 	}
 	return err

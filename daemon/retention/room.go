@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ func Bytes(maxOutput uint64) uint64 {
 // Ledger is the ledger as this package needs it.
 type Ledger interface {
 	Sandboxes() []ledger.Sandbox
+	Sandbox(id string) (ledger.Sandbox, bool)
 	AgentsIn(sandboxID string) []ledger.Agent
 	RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error)
 	// RecountJournals says that files of recorded execs were removed.
@@ -126,19 +128,16 @@ func (u Use) mostlySaved() bool { return u.MaxBytes > 0 && u.Saved > u.MaxBytes/
 // Use counts what a sandbox has in its folders. It counts at most one file more than the
 // sandbox may have, and no files without names.
 func (k *Room) Use(ctx context.Context, sandboxID string) (Use, error) {
-	return k.use(ctx, sandboxID, nil)
+	return k.use(ctx, sandboxID, 0)
 }
 
-// use is Use, with files without names unless processes is nil.
-func (k *Room) use(ctx context.Context, sandboxID string, processes func() map[string][]int) (Use, error) {
+// use is Use, with so many bytes in files without names.
+func (k *Room) use(ctx context.Context, sandboxID string, held uint64) (Use, error) {
 	boot, err := k.readBoot(sandboxID)
 	if err != nil {
 		return Use{}, err
 	}
-	use := Use{MaxBytes: boot.GetMaxFolderBytes(), MaxFiles: boot.GetMaxFolderFiles()}
-	if processes != nil {
-		use.Held = held(k.paths.GuestInit(sandboxID), processes())
-	}
+	use := Use{MaxBytes: boot.GetMaxFolderBytes(), MaxFiles: boot.GetMaxFolderFiles(), Held: held}
 	if err := k.count(ctx, sandboxID, &use); err != nil || !use.Over() || use.Hidden {
 		return use, err
 	}
@@ -156,13 +155,14 @@ func (k *Room) use(ctx context.Context, sandboxID string, processes func() map[s
 	return use, k.count(ctx, sandboxID, &use)
 }
 
-// Known returns the last count of a sandbox, and counts if there is none. It returns false
-// if that fails, for example because the sandbox has no folders yet.
+// Known returns the last count of a sandbox, and counts if there is none or if the sandbox has
+// stopped since. It returns false if that fails, for example because the sandbox has no folders yet.
 func (k *Room) Known(ctx context.Context, sandboxID string) (Use, bool) {
+	sb, _ := k.ledger.Sandbox(sandboxID)
 	k.mu.Lock()
 	use, known := k.known[sandboxID]
 	k.mu.Unlock()
-	if known {
+	if known && mayRun(sb) {
 		return use, true
 	}
 	use, err := k.Use(ctx, sandboxID)
@@ -252,19 +252,15 @@ func (k *Room) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 // is one.
 func (k *Room) Pass(ctx context.Context) bool {
 	known := make(map[string]Use)
-	look, once := k.shrunkTo(k.free()), sync.OnceValue(k.processes)
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.known = known
 	}()
 	running := k.running()
+	held := k.heldBy(running)
 	for _, sb := range running {
-		var processes func() map[string][]int
-		if look || k.before(sb.ID).Held > 0 {
-			processes = once
-		}
-		use, err := k.use(ctx, sb.ID, processes)
+		use, err := k.use(ctx, sb.ID, held[sb.ID])
 		if err != nil {
 			// Not an answer: the sandbox may be gone, or its container not made yet.
 			k.log.Debug("the folders of a sandbox cannot be counted", "sandbox_id", sb.ID, "error", err)
@@ -285,14 +281,29 @@ func (k *Room) Pass(ctx context.Context) bool {
 	return len(running) > 0
 }
 
-func (k *Room) running() []ledger.Sandbox {
-	var all []ledger.Sandbox
-	for _, sb := range k.ledger.Sandboxes() {
-		if (sb.State == machine.Pending || sb.State == machine.Ready) && sb.Want == machine.WantRunning {
-			all = append(all, sb)
+// heldBy returns what sandboxes hold in files without names, by their ids: of all if the disk has shrunk, else of
+// those that held something before. It looks at once at all of them, because the processes change.
+func (k *Room) heldBy(all []ledger.Sandbox) map[string]uint64 {
+	look, bytes := k.shrunkTo(k.free()), make(map[string]uint64)
+	var processes map[string][]int
+	for _, sb := range all {
+		if !look && k.before(sb.ID).Held == 0 {
+			continue
 		}
+		if processes == nil {
+			processes = k.processes()
+		}
+		bytes[sb.ID] = held(k.paths.GuestInit(sb.ID), processes)
 	}
-	return all
+	return bytes
+}
+
+func (k *Room) running() []ledger.Sandbox {
+	return slices.DeleteFunc(k.ledger.Sandboxes(), func(sb ledger.Sandbox) bool { return !mayRun(sb) })
+}
+
+func mayRun(sb ledger.Sandbox) bool {
+	return (sb.State == machine.Pending || sb.State == machine.Ready) && sb.Want == machine.WantRunning
 }
 
 // sentence says why a sandbox was stopped.
@@ -365,7 +376,7 @@ func (k *Room) Run(ctx context.Context) {
 			continue
 		}
 		p = pace{}
-		if k.Pass(ctx) { // else the first sandbox that runs is counted within a second
+		if k.Pass(ctx) { // else the next look counts again: a sandbox may have begun to run
 			p = pace{last: now, took: k.now().Sub(now), free: free}
 		}
 	}

@@ -33,7 +33,15 @@ type book struct {
 	recounted []string
 }
 
-func (b *book) Sandboxes() []ledger.Sandbox { return b.boxes }
+func (b *book) Sandboxes() []ledger.Sandbox { return slices.Clone(b.boxes) }
+
+func (b *book) Sandbox(id string) (ledger.Sandbox, bool) {
+	i := slices.IndexFunc(b.boxes, func(sb ledger.Sandbox) bool { return sb.ID == id })
+	if i < 0 {
+		return ledger.Sandbox{}, false
+	}
+	return b.boxes[i], true
+}
 
 func (b *book) RecordedExecs(context.Context, string) (map[string]bool, error) {
 	return b.recorded, nil
@@ -314,5 +322,19 @@ func TestTheCheckpointsOfItsAgentsCount(t *testing.T) {
 	saved(1)
 	if err := b.Tidy(t.Context(), "a"); err != nil {
 		t.Errorf("a start after the removal of agents gives %v", err)
+	}
+}
+
+func TestAStoppedSandboxIsCountedWhenItIsAskedFor(t *testing.T) {
+	b := newBench(t)
+	b.Pass(t.Context())
+	b.write("more.log", 5000)
+	before, ok := b.Known(t.Context(), "a")
+	if !ok || before.Files != 1 {
+		t.Errorf("while it runs: %+v, %v", before, ok)
+	}
+	b.book.boxes[0].State = machine.Stopped
+	if now, ok := b.Known(t.Context(), "a"); !ok || now.Files != 2 {
+		t.Errorf("stopped: %+v, %v", now, ok)
 	}
 }

@@ -91,6 +91,7 @@ func watch(t *testing.T, s *eventCalls, after uint64) (*watchStream, func() erro
 	go func() {
 		ended <- s.WatchEvents(&agboxv1.WatchEventsRequest{AfterPosition: after, LabelSelector: map[string]string{"of": "mine"}}, stream)
 	}()
+	synctest.Wait() // it has seen what there was
 	return stream, func() error {
 		cancel()
 		return <-ended

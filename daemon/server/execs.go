@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -76,20 +75,21 @@ func (s *execCalls) createExec(ctx context.Context, req *agboxv1.CreateExecReque
 	return resolved, started, err
 }
 
-// sandboxOf returns the id of the sandbox that a command is for. If it was given by a name, a
-// repeated request gets the sandbox of the first one.
+// sandboxOf returns the id of the sandbox that a command is for. If it was given by its name, a
+// repeated request gets that of the first one.
 func (s *execCalls) sandboxOf(ctx context.Context, req *agboxv1.CreateExecRequest) (string, error) {
-	if !req.GetByName() {
+	name, key := req.GetSandboxName(), req.GetRequestKey()
+	switch {
+	case name == "":
 		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 		return sb.ID, err
-	}
-	if req.GetRequestKey() != "" {
-		sandboxID, err := s.ledger.FindExec(ctx, cmp.Or(req.GetExecId(), ids.OfKey(req.GetRequestKey())))
-		if !errdefs.IsNotFound(err) {
-			return sandboxID, err
+	case key != "":
+		of, err := s.ledger.SandboxOfRepeated(ctx, key, cmp.Or(req.GetExecId(), ids.OfKey(key)))
+		if of != "" || err != nil {
+			return of, err
 		}
 	}
-	return s.ledger.SandboxNamed(ctx, req.GetSandboxId())
+	return s.ledger.SandboxNamed(ctx, name)
 }
 
 // CancelExec ends a running exec.

@@ -219,6 +219,11 @@ func missing(v *protovalidate.Violation) string {
 		if v.FieldValue.Int() != 0 {
 			return ""
 		}
+	case "message.oneof":
+		if strings.HasPrefix(v.Proto.GetMessage(), "only one of") {
+			return "Give the id of a sandbox or its name, not both."
+		}
+		return "Give the id of a sandbox."
 	case "repeated.min_items", "map.min_pairs", "required":
 	default:
 		return ""

@@ -48,6 +48,7 @@ func TestWhatIsMissingAndWhatIsWrongAreToldTogether(t *testing.T) {
 	s := bare(t)
 	for want, req := range map[string]proto.Message{
 		"Give the id of a sandbox. Give a command.":             &agboxv1.CreateExecRequest{},
+		"Give the id of a sandbox or its name, not both.":       &agboxv1.CreateExecRequest{SandboxId: "a", SandboxName: "b", Command: []string{"x"}},
 		"Give a command. cwd: \"tmp\" is not an absolute path.": &agboxv1.CreateExecRequest{SandboxId: "a", Cwd: "tmp"},
 		"Give options.tags[1] a value.":                         &agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Options{Options: &agboxv1.BuildOptions{Tags: []string{"a", ""}}}},
 	} {

@@ -14,9 +14,9 @@ import (
 
 const (
 	// copyRounds is how often each side copies.
-	copyRounds = 3
+	copyRounds = 5
 	// bigFile is the size of the one big file, in MiB.
-	bigFile = 1024
+	bigFile = 256
 	// smallFiles is the number of small ones, 100 in each folder.
 	smallFiles = 10_000
 )
@@ -49,7 +49,7 @@ func benchCopy(ctx context.Context) error {
 				theirs: command("docker", filepath.Join(work, name), container+":/tmp/"+name),
 				ours:   command(agbox, filepath.Join(work, name), box+":/tmp/"+name),
 			}
-			if err := in.run("copy of "+name+" in", "docker cp", copyRounds); err != nil {
+			if err := in.inTurns("copy of "+name+" in", "docker cp", copyRounds, 1); err != nil {
 				return err
 			}
 			from := fmt.Sprint("/tmp/", name, copies)
@@ -57,7 +57,7 @@ func benchCopy(ctx context.Context) error {
 				theirs: command("docker", container+":"+from, filepath.Join(work, "out")),
 				ours:   command(agbox, box+":"+from, filepath.Join(work, "out")),
 			}
-			if err := out.run("copy of "+name+" out", "docker cp", copyRounds); err != nil {
+			if err := out.inTurns("copy of "+name+" out", "docker cp", copyRounds, 1); err != nil {
 				return err
 			}
 		}

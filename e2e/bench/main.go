@@ -83,11 +83,16 @@ type pair struct{ theirs, ours func() error }
 
 // run does both, in alternating blocks, and prints the results together.
 func (p pair) run(what, baseline string, rounds int) error {
-	theirs, ours, err := p.measure(baseline, rounds, block)
+	return p.inTurns(what, baseline, rounds, block)
+}
+
+// inTurns is run with turns of so many.
+func (p pair) inTurns(what, baseline string, rounds, turn int) error {
+	theirs, ours, err := p.measure(baseline, rounds, turn)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s, %d times each, in turns of %d\n", what, len(ours), min(block, rounds))
+	fmt.Printf("%s, %d times each, in turns of %d\n", what, len(ours), min(turn, rounds))
 	fmt.Printf("  %-18s %s\n  %-18s %s\n", baseline, theirs, "agbox", ours)
 	fmt.Printf("  ratio of medians   %.1fx\n", float64(theirs.at(0.5))/float64(ours.at(0.5)))
 	return nil

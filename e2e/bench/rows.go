@@ -397,14 +397,8 @@ func benchScale(ctx context.Context, r *report) error {
 			if number < 200 {
 				continue
 			}
-			if err := r.rest(ctx, c, number, empty); err != nil {
-				return err
-			}
 			r.add(line{what: fmt.Sprintf("a command in a sandbox beside %d others", number), their: "agbox beside 10 others", theirs: took[10], ours: took[number]})
-			if number > 200 {
-				continue
-			}
-			served := line{what: "200 sandboxes with running commands: SIGKILL of the daemon until each has run a new one"}
+			served := line{what: fmt.Sprintf("%d sandboxes with running commands: SIGKILL of the daemon until each has run a new one", number)}
 			for range recoveryRounds {
 				took, err := recoverOnce(ctx, c, agbox, jobs)
 				if err != nil {
@@ -413,6 +407,9 @@ func benchScale(ctx context.Context, r *report) error {
 				served.ours = append(served.ours, took.served)
 			}
 			r.add(served)
+			if err := r.rest(ctx, c, number, empty); err != nil { // of a daemon that has just been started, each time
+				return err
+			}
 		}
 		return nil
 	})
@@ -453,10 +450,13 @@ func (r *report) rest(ctx context.Context, c *client.Client, sandboxes int, empt
 		return err
 	}
 	now, err := available()
+	if err != nil {
+		return err
+	}
 	found.each = (empty - now) / float64(sandboxes)
 	r.rests = append(r.rests, found)
 	fmt.Println(found)
-	return err
+	return nil
 }
 
 func (f resting) String() string {

@@ -144,9 +144,8 @@ func SupervisorGoVariables() []string {
 	return set
 }
 
-// crowdedAt is the part of the kernel's limit of processes and threads, in percent, from which on Crowded
-// speaks. One container needs about 40 of them.
-const crowdedAt = 97
+// reserve is how few processes and threads are left when Crowded speaks. One container needs about 45 of them.
+const reserve = 300
 
 // Crowded says how many processes and threads this machine has, in a sentence with what to do, if hardly any
 // more can start. Otherwise it is empty. What fails then are containers and commands, by errors that do not say why.
@@ -167,8 +166,8 @@ func crowded(proc fs.FS) string {
 	for _, limit := range []string{"pid_max", "threads-max"} {
 		text, err := fs.ReadFile(proc, "sys/kernel/"+limit)
 		most, bad := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err == nil && bad == nil && now*100 >= most*crowdedAt {
-			return fmt.Sprintf("This machine has %d processes and threads, and its kernel allows %d: end some, or raise the limit, for example with \"sysctl kernel.%s=%d\".", now, most, limit, 4*most)
+		if err == nil && bad == nil && now > most-reserve {
+			return fmt.Sprintf("This machine has %d processes and threads, and its kernel allows %d: end some, or raise the limit kernel.%s with sysctl.", now, most, limit)
 		}
 	}
 	return ""

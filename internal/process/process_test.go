@@ -306,9 +306,9 @@ func hostName(t *testing.T, id Identity) string {
 
 func TestAMachineIsCrowdedShortOfItsLimits(t *testing.T) {
 	for _, row := range []struct{ load, pids, threads, limit string }{
-		{"0.1 0.2 0.3 5/32487 11841\n", "32768\n", "192730\n", "kernel.pid_max=131072"},
-		{"0.1 0.2 0.3 5/30000 11841\n", "32768\n", "192730\n", ""},
-		{"0.1 0.2 0.3 5/191000 11841\n", "4194304\n", "192730\n", "kernel.threads-max=770920"},
+		{"0.1 0.2 0.3 5/32487 11841\n", "32768\n", "192730\n", "kernel.pid_max"},
+		{"0.1 0.2 0.3 5/32400 11841\n", "32768\n", "192730\n", ""},
+		{"0.1 0.2 0.3 5/192500 11841\n", "4194304\n", "192730\n", "kernel.threads-max"},
 		{"0.1 0.2", "32768\n", "192730\n", ""},
 		{"0.1 0.2 0.3 5/x 11841\n", "1\n", "1\n", ""},
 		{"0.1 0.2 0.3 5/9 1\n", "", "", ""},

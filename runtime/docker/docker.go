@@ -262,8 +262,8 @@ func engineFailed(verb string, err error) error {
 			verb, engineText(err)).Because(err)
 	}
 	why := ""
-	if full := process.Crowded(); full != "" {
-		why = " " + full
+	if full := process.Crowded(); full != "" { // an engine elsewhere has limits of its own
+		why = " It may be for this: " + full
 	}
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED,
 		"Docker could not %s: %s.%s", verb, engineText(err), why).Because(err)

@@ -591,10 +591,11 @@ type CreateExecRequest struct {
 	// that have 8 bytes or more, of the sandbox and of the exec, before the output is
 	// written. Clients of the published contract get the output as it is.
 	ShowSecrets bool `protobuf:"varint,61,opt,name=show_secrets,json=showSecrets,proto3" json:"show_secrets,omitempty"`
-	// sandbox_id may also be the name of a sandbox that was not deleted. If it is the id of one
-	// and the name of another, the call is refused with SANDBOX_AMBIGUOUS. A repeated call with a
-	// request_key finds its exec although another sandbox has the name by then.
-	ByName        bool `protobuf:"varint,62,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
+	// The name or the id of the sandbox, in place of sandbox_id: what Resolve finds, but not the
+	// beginning of an id. If a living sandbox has the name that is the id of a deleted one, the
+	// call is refused with SANDBOX_AMBIGUOUS. A repeated call with the same request_key and the
+	// same sandbox_name returns the same exec, also if another sandbox has the name by then.
+	SandboxName   string `protobuf:"bytes,62,opt,name=sandbox_name,json=sandboxName,proto3" json:"sandbox_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -748,11 +749,11 @@ func (x *CreateExecRequest) GetShowSecrets() bool {
 	return false
 }
 
-func (x *CreateExecRequest) GetByName() bool {
+func (x *CreateExecRequest) GetSandboxName() string {
 	if x != nil {
-		return x.ByName
+		return x.SandboxName
 	}
-	return false
+	return ""
 }
 
 type CreateExecResponse struct {
@@ -2400,10 +2401,10 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xc4\b\n" +
-	"\x11CreateExecRequest\x12H\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xa2\t\n" +
+	"\x11CreateExecRequest\x12K\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
+	"sandbox_id\x18\x01 \x01(\tB,\xbaH)r'2%^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
 	"\acommand\x18\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\b\x01\x10\x80\x80\x04\"\x0er\f2\n" +
 	"^[^\\x00]*$R\acommand\x12*\n" +
 	"\x03cwd\x18\x03 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x03cwd\x12\x81\x01\n" +
@@ -2424,11 +2425,14 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"requestKey\x12*\n" +
 	"\vsecret_envs\x18< \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80 R\n" +
 	"secretEnvs\x12!\n" +
-	"\fshow_secrets\x18= \x01(\bR\vshowSecrets\x12\x17\n" +
-	"\aby_name\x18> \x01(\bR\x06byName\x1a?\n" +
+	"\fshow_secrets\x18= \x01(\bR\vshowSecrets\x12O\n" +
+	"\fsandbox_name\x18> \x01(\tB,\xbaH)r'2%^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\vsandboxName\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:!\xbaH\x1e\"\x1c\n" +
+	"\n" +
+	"sandbox_id\n" +
+	"\fsandbox_name\x10\x01\"}\n" +
 	"\x12CreateExecResponse\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12&\n" +
 	"\x0fstdout_log_path\x18\x02 \x01(\tR\rstdoutLogPath\x12&\n" +

@@ -1,7 +1,8 @@
 // The public API of agboxd.
 //
 // A field of a request that says which sandbox, exec or agent is meant takes the whole id,
-// never a name or a part of an id. Resolve finds the id of a name.
+// never a name or a part of an id. Resolve finds the id of a name. The exception is
+// CreateExecRequest.sandbox_name.
 //
 // Errors carry google.rpc.ErrorInfo with domain "agents-sandbox", a reason (the name of
 // an ErrorReason value) and metadata. The status message is a sentence for people that
