@@ -85,7 +85,7 @@ func (g *guests) Drop(string) {}
 
 func (g *guests) Discard(string) {}
 
-func (g *guests) EndAll(context.Context, string, bool) error { return nil }
+func (g *guests) EndAll(context.Context, string, map[string]machine.Exec, bool) error { return nil }
 
 func (g *guests) LostDue(string) bool { return false }
 

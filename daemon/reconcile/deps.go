@@ -230,9 +230,9 @@ type Execs interface {
 	// MainRecorded says that the ledger has decided about it, and whether it was
 	// recorded.
 	MainRecorded(main *ledger.MainExec, recorded bool)
-	// EndAll ends the execs of a sandbox whose primary does not run. missing means that the
+	// EndAll ends execs of a sandbox whose primary did not run after they had begun. missing means that the
 	// engine does not have it.
-	EndAll(ctx context.Context, sandboxID string, missing bool) error
+	EndAll(ctx context.Context, sandboxID string, execs map[string]machine.Exec, missing bool) error
 	// LostDue reports whether FindExecs must be called over a link of the sandbox.
 	LostDue(sandboxID string) bool
 	// FindExecs takes up the execs of a linked sandbox that were recorded as lost and that its

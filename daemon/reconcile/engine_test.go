@@ -1,6 +1,9 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -278,4 +281,50 @@ func TestWhatAListLacksIsNotLost(t *testing.T) {
 		sb, _ := l.ledger.Sandbox("a")
 		return len(sb.Execs) == 0
 	})
+}
+
+// restarted is an engine whose container somebody starts again right after it was seen to have ended.
+type restarted struct {
+	*runtimetest.Fake
+	then func(id string)
+}
+
+func (e restarted) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
+	c, err := e.Fake.InspectContainer(ctx, id)
+	if err == nil && ended(c) {
+		e.then(id)
+	}
+	return c, err
+}
+
+// TestWhatBeginsAfterALookIsNotLost: what was seen says nothing about it.
+func TestWhatBeginsAfterALookIsNotLost(t *testing.T) {
+	t.Parallel()
+	var l *life
+	fake := runtimetest.NewFake()
+	var once sync.Once
+	engine := restarted{fake, func(id string) {
+		once.Do(func() {
+			_, err := l.ledger.AcceptExec(context.Background(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "new", Command: []string{"x"}}, "boot2")
+			if err = errors.Join(fake.StartContainer(context.Background(), id), err); err != nil {
+				t.Error(err)
+			}
+		})
+	}}
+	l = begin(t, fake, t.TempDir(), func(o *Options) { o.Engine = engine })
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.accept("a", "old")
+	primary := l.objects().Containers[0].ID
+	fake.Kill(primary, 137)
+	l.until("the container runs again", func() bool {
+		sb, _ := l.ledger.Sandbox("a")
+		_, runs := sb.Execs["new"]
+		return runs && l.guests.Connected("a")
+	})
+	looks := fake.Calls(runtimetest.VerbInventory)
+	l.until("some looks", func() bool { return fake.Calls(runtimetest.VerbInventory) > looks+3 })
+	if sb, _ := l.ledger.Sandbox("a"); sb.Execs["new"].ID != "new" || len(sb.Lost) > 0 {
+		t.Errorf("%v runs, and %v is lost", sb.Execs, sb.Lost)
+	}
 }

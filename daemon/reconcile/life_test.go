@@ -131,9 +131,8 @@ func (g *guests) Drop(id string) {
 	g.drops++
 }
 
-func (g *guests) EndAll(ctx context.Context, id string, missing bool) error {
-	sb, _ := g.ledger.Sandbox(id)
-	for exec := range sb.Execs {
+func (g *guests) EndAll(ctx context.Context, id string, execs map[string]machine.Exec, missing bool) error {
+	for exec := range execs {
 		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED, MayReturn: missing}); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 		w.since = l.now() // a full look that began before this may have seen less than what was inspected
 		return err
 	}
-	o.Looked, o.Unfenced = true, l.unfenced(sb, inv.Networks)
+	o.Looked, o.Unfenced, w.ran = true, l.unfenced(sb, inv.Networks), sb.Execs
 	w.network = networkTrouble(inv, o.Primary)
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
 		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on

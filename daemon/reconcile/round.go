@@ -107,6 +107,18 @@ func (l *Loop) cleanupTTL(sb ledger.Sandbox) time.Duration {
 	return ttl
 }
 
+// endExecs ends the execs of a primary that was seen not to run. An exec that began after that look may run in the
+// next life of the container, which the engine or a person has started meanwhile: then it looks again.
+func (l *Loop) endExecs(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
+	for id := range sb.Execs {
+		if _, before := w.ran[id]; !before {
+			o.Looked = false
+			return nil
+		}
+	}
+	return l.execs.EndAll(ctx, sb.ID, sb.Execs, o.Primary == nil)
+}
+
 // apply executes one step and writes its results to o.
 func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
 	switch step.Do {
@@ -129,7 +141,7 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 	case machine.RemoveSpares:
 		return l.removeSpares(ctx, sb, o)
 	case machine.EndExecs:
-		return l.execs.EndAll(ctx, sb.ID, o.Primary == nil)
+		return l.endExecs(ctx, w, sb, o)
 	case machine.FindExecs:
 		return l.execs.FindExecs(ctx, sb.ID)
 	case machine.RemoveLogs:

@@ -154,6 +154,8 @@ type sandboxWork struct {
 	// network describes a problem of the network at the last look. It is empty if there
 	// is none.
 	network string
+	// ran are the execs that were recorded as running when the last look at the engine began.
+	ran map[string]machine.Exec
 	// since is the time after which a full look must have begun to be used in this round.
 	since    time.Time
 	failures int

@@ -147,10 +147,10 @@ func microseconds(us uint64) *durationpb.Duration {
 	return durationpb.New(time.Duration(min(us, most)) * time.Microsecond)
 }
 
-// EndAll ends every exec that is recorded as running in a sandbox whose primary does not
-// run: with the status that the supervisor left on disk, or else as lost. missing means that the
+// EndAll ends execs of a sandbox whose primary did not run after they had begun, as far as they are
+// recorded as running: with the status that the supervisor left on disk, or else as lost. missing means that the
 // engine does not have the primary, so nobody saw it end, and it may be back with its execs.
-func (r *Runner) EndAll(ctx context.Context, sandboxID string, missing bool) error {
+func (r *Runner) EndAll(ctx context.Context, sandboxID string, execs map[string]machine.Exec, missing bool) error {
 	sb, ok := r.ledger.Sandbox(sandboxID)
 	if !ok || len(sb.Execs) == 0 {
 		return nil
@@ -162,7 +162,10 @@ func (r *Runner) EndAll(ctx context.Context, sandboxID string, missing bool) err
 		defer dir.Close()
 	}
 	var failed error
-	for _, exec := range sb.Execs {
+	for id, exec := range sb.Execs {
+		if _, meant := execs[id]; !meant {
+			continue
+		}
 		d := r.leftBehind(ctx, dir, sandboxID, exec, sb.Want)
 		d.MayReturn = missing && d.GetErrorCode() == agboxv1.ErrorReason_EXEC_LOST.String()
 		failed = errors.Join(failed, r.ledger.EndExec(ctx, sandboxID, d))

@@ -484,7 +484,7 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 			if tc.left != nil {
 				b.leave(tc.left)
 			}
-			if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
+			if err := b.endAll(false); err != nil {
 				t.Fatal(err)
 			}
 			st := b.ended()
@@ -513,7 +513,7 @@ func TestAStopThatNobodyAskedForIsNoStopOfTheSandbox(t *testing.T) {
 		rec := exited(143)
 		rec.EndCause = guestv1.EndCause_END_CAUSE_STOP
 		b.leave(rec)
-		if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
+		if err := b.endAll(false); err != nil {
 			t.Fatal(err)
 		}
 		if st := b.ended(); st.GetError() != want || st.GetErrorCode() != agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String() {
@@ -594,11 +594,36 @@ func TestTimesThatAStatusClaimsAreBounded(t *testing.T) {
 	forged.StartedAt = guestv1.New(before.Add(-1000 * time.Hour))
 	forged.FinishedAt = guestv1.New(before.Add(1000 * time.Hour))
 	b.leave(forged)
-	if err := b.runner.EndAll(t.Context(), "a", false); err != nil {
+	if err := b.endAll(false); err != nil {
 		t.Fatal(err)
 	}
 	st, now := b.ended(), time.Now()
 	if from, to := st.GetStartedAt().AsTime(), st.GetFinishedAt().AsTime(); from.Before(before) || to.After(now) || to.Before(from) {
 		t.Errorf("the exec ran from %v to %v, and the test from %v to %v", from, to, before, now)
+	}
+}
+
+// endAll ends all execs of the sandbox.
+func (b *bench) endAll(missing bool) error {
+	sb, _ := b.ledger.Sandbox("a")
+	return b.runner.EndAll(b.t.Context(), "a", sb.Execs, missing)
+}
+
+func TestEndAllLeavesWhatBeganLater(t *testing.T) {
+	b := newBench(t)
+	accept := func(id string) {
+		t.Helper()
+		if _, err := b.ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: id, Command: []string{"true"}}, "boot"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accept("old")
+	sb, _ := b.ledger.Sandbox("a")
+	accept("new")
+	if err := b.runner.EndAll(t.Context(), "a", sb.Execs, false); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := b.ledger.Sandbox("a"); len(now.Execs) != 1 || now.Execs["new"].ID != "new" {
+		t.Errorf("%v runs, want the one that began after the look", now.Execs)
 	}
 }

@@ -46,7 +46,7 @@ func (b *bench) lose(execID string) {
 	b.t.Helper()
 	_, err := b.ledger.AcceptExec(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: execID, Command: []string{"true"}}, "boot1")
 	if err == nil {
-		err = b.runner.EndAll(b.t.Context(), "a", true)
+		err = b.endAll(true)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -205,7 +205,7 @@ func TestWhatMayHaveBeenReplacedEndsFirst(t *testing.T) {
 	if _, err := b.ledger.AcceptHook(t.Context(), hook, "boot1", machine.Hook{Service: "db"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.runner.EndAll(t.Context(), "a", true); err != nil {
+	if err := b.endAll(true); err != nil {
 		t.Fatal(err)
 	}
 	b.leaveFor("hook", running("hook", "boot1"))
@@ -258,7 +258,7 @@ func TestWhatMayNotReturnEnds(t *testing.T) {
 			if _, err := b.ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}}, "boot1"); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.runner.EndAll(t.Context(), "a", !tc.seen); err != nil {
+			if err := b.endAll(!tc.seen); err != nil {
 				t.Fatal(err)
 			}
 			if tc.status {
@@ -306,7 +306,7 @@ func TestOnlyWhatNobodySawEndMayReturn(t *testing.T) {
 		if _, err := b.ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}}, "boot1"); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.runner.EndAll(t.Context(), "a", missing); err != nil {
+		if err := b.endAll(missing); err != nil {
 			t.Fatal(err)
 		}
 		sb, _ := b.ledger.Sandbox("a")
